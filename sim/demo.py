@@ -106,7 +106,8 @@ def run_processes(
         say(started, "starting switch and controller (the first start compiles: about half a minute)")
         switch = running.enter_context(
             Process(
-                "switch", "switch", "--no-p4", "--grpc-server-addr", "127.0.0.1:0",
+                "switch", "switch", "--no-p4", "--cpu-port", str(constants.CPU_PORT),
+                "--grpc-server-addr", "127.0.0.1:0",
                 "--udp", f"127.0.0.1:0@{defaults.AGGREGATION_ADDRESS}:{constants.AGGREGATION_PORT}",
                 "--loss", str(options.loss), "--seed", str(options.seed),
             )
