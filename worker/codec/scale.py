@@ -16,16 +16,13 @@ from switchreduce.worker.codec.arrays import BLOCK, Lanes, Values, block_count, 
 from switchreduce.worker.codec.kernels import block_maxima, block_maxima_signed
 
 EXPONENT_BIAS = 1074  # float64's smallest subnormal, 2**-1074, has E = -1073 and so key 1
-SUM_BITS = {
+SUM_BITS = 30  # |sum over ranks| <= 2**30 for floats: inside int32 however the ranks round
+MAX_WORLD_SIZE = 1 << 15  # two 16-bit limbs, summed over this many ranks, still fit 32 bits
+
+_BITS: dict[Any, tuple[Any, int]] = {
     np.dtype(np.float32): (np.uint32, 0x7FFF_FFFF),
     np.dtype(np.float64): (np.uint64, 0x7FFF_FFFF_FFFF_FFFF),
     np.dtype(np.int32): (np.uint32, 0xFFFF_FFFF),
-}
-
-_BITS = {
-    "f4": (np.uint32, 0x7FFF_FFFF),
-    "f8": (np.uint64, 0x7FFF_FFFF_FFFF_FFFF),
-    "i4": (np.uint32, 0xFFFF_FFFF),
 }
 
 
@@ -107,7 +104,7 @@ class BlockScale:
         else:
             largest = np.finfo(dtype).maxexp + EXPONENT_BIAS
             limbs = 1
-            shift = SUM_BITS - math.ceil(math.log2(world_size)) - (key - EXPONENT_BIAS)
+            shift = SUM_BITS - (world_size - 1).bit_length() - (key - EXPONENT_BIAS)
         if not 0 <= key <= largest:
             raise MismatchError(f"magnitude key {key} is impossible for {dtype}; do all ranks use {dtype}?")
         return cls(dtype, world_size, key == 0, 0 if key == 0 else shift, limbs)
