@@ -15,7 +15,7 @@ DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32))
 
 BLOCK = 1 << 18  # coordinates: 1 MB of float32, and |U| large enough to peel near the threshold
 BLOCK_MULTIPLE = 32 * 64  # a block's index fills whole 64-lane packets
-MAX_BLOCK = 1 << 30  # a plan keeps two bits beside each coordinate
+MAX_BLOCK = 1 << 30  # coordinates and buckets fit uint32
 
 
 def block_count(size: int, block: int = BLOCK) -> int:

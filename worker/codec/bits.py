@@ -46,10 +46,14 @@ def above(typingctx: Any, bits: Any, start: Any, mask: Any, threshold: Any) -> t
 
 @intrinsic
 def trailing_zeros(typingctx: Any, word: Any) -> tuple[Any, _Codegen]:
-    """Position of the lowest set bit of a uint32, as intp; the word is not 0."""
+    """Position of the lowest set bit of a uint32, as intp; 0 if there is none.
+
+    Never 32, so that a position from a word that has run out still lies in the word's coordinates.
+    """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        count = builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+        count = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+        count = builder.and_(count, ir.Constant(ir.IntType(WORD), WORD - 1))
         return builder.zext(count, ir.IntType(types.intp.bitwidth))
 
     return types.intp(types.uint32), codegen

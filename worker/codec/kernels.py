@@ -12,10 +12,12 @@ from numba import njit
 from switchreduce.worker.codec.bits import WORD, above, popcount, trailing_zeros
 from switchreduce.worker.codec.layout import buckets_of
 
-COORDINATE_BITS = 30  # of a plan's order entry; the two bits above say which of the three buckets is free
-_COORDINATE = np.uint32((1 << COORDINATE_BITS) - 1)
-_ONE = np.uint64(1 << 32)  # a bucket under construction: how many coordinates above, their XOR below
+BATCH = 4  # set bits taken from a word without a branch; arrays they go to need this many spare elements
+
+# one 64-bit word: a count or a bucket above, a coordinate or the XOR of coordinates below
+_HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
+_ONE = np.uint64(1 << 32)
 
 
 @njit(cache=True, nogil=True)
@@ -55,10 +57,23 @@ def block_maxima_signed(x: Any, block: int, maxima: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def quantise_block(
-    x: Any, bits: Any, mask: Any, threshold: Any, first: float, second: float, index: Any, values: Any
+    x: Any,
+    bits: Any,
+    mask: Any,
+    threshold: Any,
+    first: float,
+    second: float,
+    index: Any,
+    coordinates: Any,
+    values: Any,
 ) -> int:
-    """Index of the coordinates whose masked bits exceed ``threshold``, and their rint(x * first * second)
-    in order; returns how many."""
+    """Index and list the coordinates whose masked bits exceed ``threshold``, with values
+    rint(x * first * second); returns how many. The lists need room for x.size + BATCH.
+
+    Set bits are taken BATCH at a time, as simdjson does (Langdale & Lemire, arXiv 1902.08318): the surplus
+    is overwritten by the next word, and a word of a sparse block costs one predictable branch (64 MB with
+    5 % non-zeros: 6.6 ms against 15.7 ms bit by bit).
+    """
     count = 0
     whole = x.size // WORD
     for lane in range(index.size):
@@ -71,114 +86,109 @@ def quantise_block(
                 if bits[start + i] & mask > threshold:
                     word |= np.uint32(1) << np.uint32(i)
         index[lane] = word
+        end = count + popcount(word)
         while word:
-            i = trailing_zeros(word)
-            word = np.uint32(word & np.uint32(word - np.uint32(1)))
-            values[count] = np.int32(np.rint(np.float64(x[start + i]) * first * second))
-            count += 1
+            for j in range(BATCH):
+                coordinate = start + trailing_zeros(word)
+                coordinates[count + j] = np.uint32(coordinate)
+                values[count + j] = np.int32(np.rint(np.float64(x[coordinate]) * first * second))
+                word = np.uint32(word & np.uint32(word - np.uint32(1)))
+            count += BATCH
+        count = end
     return count
 
 
 @njit(cache=True, nogil=True)
-def count_bits(words: Any) -> int:
-    """Number of set bits."""
+def quantise_dense(x: Any, first: float, second: float, right: Any, mask: Any, lanes: Any) -> None:
+    """lanes[i] = ``(rint(x[i] * first * second) >> right) & mask``."""
+    for i in range(lanes.size):
+        value = np.int32(np.rint(np.float64(x[i]) * first * second))
+        lanes[i] = np.uint32(np.int32(value >> right)) & mask
+
+
+@njit(cache=True, nogil=True)
+def list_bits(words: Any, coordinates: Any) -> int:
+    """List the positions of the set bits; returns how many. The list needs room for BATCH more."""
     count = 0
-    for i in range(words.size):
-        count += popcount(words[i])
+    for lane in range(words.size):
+        word = words[lane]
+        end = count + popcount(word)
+        while word:
+            for j in range(BATCH):
+                coordinates[count + j] = np.uint32(lane * WORD + trailing_zeros(word))
+                word = np.uint32(word & np.uint32(word - np.uint32(1)))
+            count += BATCH
+        count = end
     return count
 
 
 @njit(cache=True, nogil=True)
-def peel(union: Any, seed: Any, segments: Any, length: Any, buckets: Any, queue: Any, order: Any) -> int:
-    """Try to peel the union's coordinates out of their buckets; returns how many came out.
+def peel(
+    coordinates: Any, seed: Any, segments: Any, length: Any, buckets: Any, queue: Any, order: Any
+) -> int:
+    """Try to peel the coordinates out of their buckets; returns how many came out.
 
-    order[k] becomes the k-th coordinate peeled and, above COORDINATE_BITS, which of its three buckets
-    held it alone. ``buckets`` uint64[m] and ``queue`` uint32[m + 1] are scratch. A queue rather than a
-    stack: neighbouring steps are then independent, and the processor overlaps their cache misses
-    (40 ns against 60 ns per coordinate).
+    order[k] becomes the k-th coordinate peeled and, in the upper half, the bucket that held it alone.
+    ``buckets`` uint64[m] and ``queue`` uint32[m + 1] are scratch. A queue rather than a stack: its
+    neighbouring steps are independent, so that the processor overlaps their cache misses (40 ns against
+    60 ns per coordinate on a busy machine).
     """
     buckets[:] = np.uint64(0)
-    for lane in range(union.size):
-        word = union[lane]
-        while word:
-            i = trailing_zeros(word)
-            word = np.uint32(word & np.uint32(word - np.uint32(1)))
-            coordinate = np.uint64(lane * WORD + i)
-            a, b, c = buckets_of(coordinate, seed, segments, length)
-            buckets[a] = (buckets[a] + _ONE) ^ coordinate
-            buckets[b] = (buckets[b] + _ONE) ^ coordinate
-            buckets[c] = (buckets[c] + _ONE) ^ coordinate
-    # The queue's end moves by a comparison's result, not by a branch: whether a bucket now holds one
-    # coordinate is a coin toss for the branch predictor. Each bucket enters once at most: counts only fall.
+    for k in range(coordinates.size):
+        coordinate = np.uint64(coordinates[k])
+        for bucket in buckets_of(coordinate, seed, segments, length):
+            buckets[bucket] = (buckets[bucket] + _ONE) ^ coordinate
+    # The queue's end moves by the result of a comparison, not by a branch, which would often be
+    # mispredicted. Counts only fall, so a bucket enters once at most.
     tail = 0
     for bucket in range(buckets.size):
         queue[tail] = np.uint32(bucket)
-        tail += buckets[bucket] >> np.uint64(32) == np.uint64(1)
+        tail += buckets[bucket] >> _HIGH == np.uint64(1)
     peeled = 0
     head = 0
     while head < tail:
-        bucket = np.uint64(queue[head])
+        free = np.uint64(queue[head])
         head += 1
-        if buckets[bucket] >> np.uint64(32) != np.uint64(1):
+        if buckets[free] >> _HIGH != np.uint64(1):
             continue  # its coordinate has come out of another bucket meanwhile
-        coordinate = buckets[bucket] & _LOW
-        a, b, c = buckets_of(coordinate, seed, segments, length)
-        free = np.uint64(0) if bucket == a else (np.uint64(1) if bucket == b else np.uint64(2))
-        order[peeled] = np.uint32(coordinate | free << np.uint64(COORDINATE_BITS))
+        coordinate = buckets[free] & _LOW
+        order[peeled] = coordinate | free << _HIGH
         peeled += 1
-        for touched in (a, b, c):
-            left = (buckets[touched] - _ONE) ^ coordinate
-            buckets[touched] = left
-            queue[tail] = np.uint32(touched)
-            tail += left >> np.uint64(32) == np.uint64(1)
+        for bucket in buckets_of(coordinate, seed, segments, length):
+            left = (buckets[bucket] - _ONE) ^ coordinate
+            buckets[bucket] = left
+            queue[tail] = np.uint32(bucket)
+            tail += left >> _HIGH == np.uint64(1)
     return peeled
 
 
 @njit(cache=True, nogil=True)
 def encode_sketch(
-    index: Any, values: Any, right: Any, mask: Any, seed: Any, segments: Any, length: Any, lanes: Any
+    coordinates: Any, values: Any, right: Any, mask: Any, seed: Any, segments: Any, length: Any, lanes: Any
 ) -> None:
-    """Add ``(value >> right) & mask`` of each indexed coordinate to its three buckets, modulo 2**32."""
+    """Add ``(value >> right) & mask`` of each coordinate to its three buckets, modulo 2**32."""
     lanes[:] = np.uint32(0)
-    k = 0
-    for lane in range(index.size):
-        word = index[lane]
-        while word:
-            i = trailing_zeros(word)
-            word = np.uint32(word & np.uint32(word - np.uint32(1)))
-            value = np.uint32(values[k] >> right) & mask
-            k += 1
-            a, b, c = buckets_of(np.uint64(lane * WORD + i), seed, segments, length)
-            lanes[a] += value
-            lanes[b] += value
-            lanes[c] += value
+    for k in range(coordinates.size):
+        value = np.uint32(np.int32(values[k] >> right)) & mask
+        for bucket in buckets_of(np.uint64(coordinates[k]), seed, segments, length):
+            lanes[bucket] += value
 
 
 @njit(cache=True, nogil=True)
-def encode_dense(index: Any, values: Any, right: Any, mask: Any, lanes: Any) -> None:
-    """Write ``(value >> right) & mask`` of each indexed coordinate to the coordinate's own lane."""
+def encode_dense(coordinates: Any, values: Any, right: Any, mask: Any, lanes: Any) -> None:
+    """Write ``(value >> right) & mask`` of each coordinate to the lane of its own, 0 to the others."""
     lanes[:] = np.uint32(0)
-    k = 0
-    for lane in range(index.size):
-        word = index[lane]
-        while word:
-            i = trailing_zeros(word)
-            word = np.uint32(word & np.uint32(word - np.uint32(1)))
-            lanes[lane * WORD + i] = np.uint32(values[k] >> right) & mask
-            k += 1
+    for k in range(coordinates.size):
+        lanes[coordinates[k]] = np.uint32(np.int32(values[k] >> right)) & mask
 
 
 @njit(cache=True, nogil=True)
 def follow(lanes: Any, order: Any, seed: Any, segments: Any, length: Any, sums: Any) -> None:
     """sums[k] = sum of the k-th coordinate of ``order``; leaves 0 in every lane if the sums add up."""
     for k in range(order.size):
-        entry = order[k]
-        free = entry >> np.uint32(COORDINATE_BITS)
-        a, b, c = buckets_of(np.uint64(entry & _COORDINATE), seed, segments, length)
-        value = lanes[a if free == 0 else (b if free == 1 else c)]
-        lanes[a] -= value
-        lanes[b] -= value
-        lanes[c] -= value
+        value = lanes[order[k] >> _HIGH]
+        for bucket in buckets_of(order[k] & _LOW, seed, segments, length):
+            lanes[bucket] -= value
         sums[k] = value
 
 
@@ -187,8 +197,7 @@ def scatter(sums: Any, order: Any, divisor: float, first: float, second: float, 
     """out = 0, then out[coordinate of order[k]] = int32 sums[k] / divisor * first * second."""
     out[:] = 0
     for k in range(order.size):
-        value = np.float64(np.int32(sums[k])) / divisor * first * second
-        out[np.uint64(order[k] & _COORDINATE)] = value
+        out[order[k] & _LOW] = np.float64(np.int32(sums[k])) / divisor * first * second
 
 
 @njit(cache=True, nogil=True)

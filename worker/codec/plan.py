@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from switchreduce.errors import SwitchError
 from switchreduce.worker.codec.arrays import Lanes, Workspace, check_lanes, index_lanes, read_only
 from switchreduce.worker.codec.bits import WORD
-from switchreduce.worker.codec.kernels import count_bits, peel
+from switchreduce.worker.codec.kernels import BATCH, list_bits, peel
 from switchreduce.worker.codec.layout import Layout, layout_for
 
 
@@ -27,8 +27,9 @@ class Plan:
     """How one block's sums travel and how they decode.
 
     ``size``: coordinates of the block. ``limbs``: lanes per value. ``buckets``: lanes of one limb; limb l
-    has the lanes [l * buckets, (l + 1) * buckets). For a sketch, ``order`` (uint32[|U|]) lists the union
-    in the order in which it peels: the coordinate, and in the top two bits which of its buckets is free.
+    has the lanes [l * buckets, (l + 1) * buckets). For a sketch, ``order`` (uint64[|U|]) lists the union
+    in the order in which it peels: the coordinate in the lower half, the bucket that is then its own in the
+    upper.
     """
 
     form: Form
@@ -37,7 +38,7 @@ class Plan:
     buckets: int
     layout: Layout
     seed: int
-    order: NDArray[np.uint32]
+    order: NDArray[np.uint64]
 
     @property
     def lanes(self) -> int:
@@ -46,7 +47,7 @@ class Plan:
 
 
 _NO_LAYOUT = Layout(0, 0)
-_NO_ORDER = np.empty(0, np.uint32)
+_NO_ORDER = np.empty(0, np.uint64)
 
 
 def plan_empty(size: int, limbs: int = 1) -> Plan:
@@ -73,18 +74,19 @@ def plan_union(union: Lanes, size: int, limbs: int = 1, workspace: Workspace | N
     if size % WORD and union[-1] >> np.uint32(size % WORD):
         raise SwitchError(f"the index of a block of {size} coordinates has bits beyond its end; drop the job")
     workspace = workspace or Workspace()
-    union = read_only(union)
-    count = count_bits(union)
+    coordinates = workspace.take("coordinates", np.uint32, size + BATCH)
+    count = list_bits(read_only(union), coordinates)
     if count == 0:
         return plan_empty(size, limbs)
-    order = np.empty(count, np.uint32)
+    coordinates = read_only(coordinates[:count])
+    order = np.empty(count, np.uint64)
     for seed in count_from():
         layout = layout_for(count, seed)
         if layout.buckets >= size:
             break
         buckets = workspace.take("buckets", np.uint64, layout.buckets)
         queue = workspace.take("queue", np.uint32, layout.buckets + 1)
-        if peel(union, *hash_arguments(layout, seed), buckets, queue, order) == count:
+        if peel(coordinates, *hash_arguments(layout, seed), buckets, queue, order) == count:
             return Plan(Form.SKETCH, size, limbs, layout.buckets, layout, seed, order)
     return plan_dense(size, limbs)
 

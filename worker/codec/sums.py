@@ -7,11 +7,11 @@ import numpy as np
 from switchreduce.errors import SwitchError, UsageError
 from switchreduce.worker.codec.arrays import Lanes, Values, Workspace, check_lanes, check_values, read_only
 from switchreduce.worker.codec.kernels import (
-    COORDINATE_BITS,
     dequantise,
     encode_dense,
     encode_sketch,
     follow,
+    quantise_dense,
     scatter,
 )
 from switchreduce.worker.codec.plan import Form, Plan, hash_arguments
@@ -34,13 +34,29 @@ def encode(block: QuantisedBlock, plan: Plan, lanes: Lanes) -> None:
     The block's index must lie inside the union that the plan is for.
     """
     check_lanes("lanes", lanes, np.uint32, plan.lanes)
-    index, values = read_only(block.index), read_only(block.values)
+    coordinates, values = read_only(block.coordinates), read_only(block.values)
     for limb, (shift, mask) in enumerate(_LIMBS[plan.limbs]):
         part = lanes[limb * plan.buckets : (limb + 1) * plan.buckets]
         if plan.form is Form.DENSE:
-            encode_dense(index, values, shift, mask, part)
+            encode_dense(coordinates, values, shift, mask, part)
         elif plan.form is Form.SKETCH:
-            encode_sketch(index, values, shift, mask, *hash_arguments(plan.layout, plan.seed), part)
+            encode_sketch(coordinates, values, shift, mask, *hash_arguments(plan.layout, plan.seed), part)
+
+
+def encode_values(x: Values, scale: BlockScale, lanes: Lanes) -> None:
+    """Quantise a whole block straight to the lanes of ``plan_dense(x.size, scale.limbs)``.
+
+    For jobs without an index; the same lanes as ``quantise`` and ``encode``, in one pass.
+    """
+    check_values(x)
+    check_lanes("block", x, scale.dtype, x.size)
+    check_lanes("lanes", lanes, np.uint32, x.size * scale.limbs)
+    if scale.is_empty:
+        lanes[:] = 0
+        return
+    for limb, (shift, mask) in enumerate(_LIMBS[scale.limbs]):
+        part = lanes[limb * x.size : (limb + 1) * x.size]
+        quantise_dense(read_only(x), *scale.factors, shift, mask, part)
 
 
 def decode(
@@ -103,7 +119,7 @@ def _write_two_limbs(low: Lanes, high: Lanes, plan: Plan, out: Values) -> int:
     """
     totals = (high.view(np.int32).astype(np.int64) << 16) + low
     if plan.form is Form.SKETCH:
-        coordinates = plan.order & np.uint32((1 << COORDINATE_BITS) - 1)
+        coordinates = plan.order.astype(np.uint32)  # the lower half
     else:
         coordinates = np.arange(plan.size, dtype=np.uint32)
     overflows = (totals < _INT32.min) | (totals > _INT32.max)

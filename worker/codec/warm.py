@@ -6,7 +6,7 @@ from switchreduce.worker.codec.arrays import DTYPES, Workspace
 from switchreduce.worker.codec.plan import plan_dense, plan_union
 from switchreduce.worker.codec.quantised import quantise
 from switchreduce.worker.codec.scale import BlockScale, scan
-from switchreduce.worker.codec.sums import decode, encode
+from switchreduce.worker.codec.sums import decode, encode, encode_values
 
 
 def warm_up() -> None:
@@ -21,10 +21,8 @@ def warm_up() -> None:
         x[3] = 1
         scale = BlockScale.from_key(dtype, int(scan(x).keys[0]), 1)
         block = quantise(x, scale)
-        for plan in (
-            plan_union(block.index, x.size, scale.limbs, workspace),
-            plan_dense(x.size, scale.limbs),
-        ):
+        for plan in (plan_union(block.index, x.size, workspace=workspace), plan_dense(x.size)):
             lanes = np.empty(plan.lanes, np.uint32)
             encode(block, plan, lanes)
             decode(lanes, plan, scale, x, "sum", workspace)
+        encode_values(x, scale, np.empty(x.size, np.uint32))
