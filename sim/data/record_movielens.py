@@ -31,6 +31,7 @@ import numpy.typing as npt
 from switchreduce.errors import SwitchReduceError, UsageError
 from switchreduce.sim.data.ncf import (
     Batch,
+    Floats,
     Integers,
     ModelSize,
     initial_parameters,
@@ -66,7 +67,7 @@ class Adam:
         self.second = np.zeros(length)
         self.step = 0
 
-    def update(self, parameters: npt.NDArray[np.float64], gradient: npt.NDArray[np.float64]) -> None:
+    def update(self, parameters: Floats, gradient: Floats) -> None:
         """Move ``parameters``, in place, one step against ``gradient``."""
         self.step += 1
         self.first += (1 - self.BETA1) * (gradient - self.first)
