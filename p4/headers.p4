@@ -56,7 +56,7 @@ header slot_h {
     bit<16> magic;
     bit<8>  kind;
     bit<8>  op;
-    bit<16> lanes;       // lanes that follow; a packet for another build is malformed here
+    bit<16> lane_count;  // that follow; a packet for another build is malformed here
     bit<16> job;
     bit<8>  rank;        // sender of a contribution, receiver of a result
     bit<8>  version;     // of the slot: 0 or 1

@@ -80,7 +80,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             ping.apply(hdr, standard);
         } else if (!hdr.udp.isValid() || hdr.udp.dst_port != AGGREGATION_PORT) {
             drop(DROP_LOCAL);
-        } else if (!hdr.slot.isValid() || hdr.slot.magic != MAGIC || hdr.slot.lanes != LANES
+        } else if (!hdr.slot.isValid() || hdr.slot.magic != MAGIC || hdr.slot.lane_count != LANES
                    || hdr.slot.version >= VERSIONS || hdr.slot.op > OP_MAX || hdr.slot.kind >= KIND_RESULT
                    || hdr.ipv4.total_length != SLOT_UDP_BYTES + 20 || hdr.ipv4.flags[0:0] == 1) {
             drop(DROP_MALFORMED);
