@@ -24,6 +24,7 @@ class Schema:
     """
 
     def __init__(self, p4info: Any) -> None:
+        self.p4info = p4info
         self.tables = {table.preamble.name: table for table in p4info.tables}
         self.actions = {action.preamble.name: action for action in p4info.actions}
         self.counters = {counter.preamble.name: counter for counter in p4info.counters}

@@ -1,7 +1,7 @@
 """Which entries of the P4 program each step of a job needs, in the order that keeps the switch safe.
 
 A plan is a sequence of stages. P4Runtime lets a switch reorder the updates of one write (specification
-1.3, section 12.2), so what must come first stands in an earlier stage and is written on its own.
+1.3, "Batch atomicity"), so what must come first stands in an earlier stage and is written on its own.
 """
 
 from collections.abc import Iterable, Sequence
