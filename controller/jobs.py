@@ -20,6 +20,7 @@ from switchreduce.controller.model import (
     Effect,
     Job,
     Member,
+    Note,
     Send,
     State,
     Step,
@@ -151,6 +152,7 @@ class Jobs:
             for other in job.present:
                 self._effects.append(Send(other, pb.Event(departed=departed)))
         if not job.present:
+            self._note(f"job {job.name!r} is over: every rank has left")
             self._close(job)
         self._answer_calls(job, now)
         return True
@@ -222,6 +224,10 @@ class Jobs:
             self._release(job)
         elif job.state is State.ADMITTING:
             job.state = State.RUNNING
+            slots = job.lease.slots
+            self._note(
+                f"job {job.name!r} runs: {job.world_size} ranks, slots {slots.start} to {slots.stop - 1}"
+            )
             ready = pb.Ready(slots=len(job.lease.slots))
             for member in job.present:
                 self._effects.append(Send(member, pb.Event(ready=ready)))
@@ -329,6 +335,7 @@ class Jobs:
         """Ends the job for everyone who is still there."""
         if job.state is State.ENDING:
             return
+        self._note(message)
         for member in job.present:
             self._send_ended(member, cause, ranks, message)
         self._close(job)
@@ -368,6 +375,9 @@ class Jobs:
         member.ended = True
         ended = pb.Ended(cause=cause, ranks=ranks, message=message)  # type: ignore[arg-type]
         self._effects.append(Send(member, pb.Event(ended=ended)))
+
+    def _note(self, text: str) -> None:
+        self._effects.append(Note(text))
 
     def _find(self, who: pb.Member) -> tuple[Job, Member] | None:
         job = self._by_generation.get(who.generation)

@@ -141,4 +141,11 @@ class Answer:
     texts: dict[int, str]
 
 
-Effect = Send | Write | Answer
+@dataclass(frozen=True)
+class Note:
+    """Tell the controller's operator."""
+
+    text: str
+
+
+Effect = Send | Write | Answer | Note

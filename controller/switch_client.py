@@ -56,12 +56,10 @@ class SwitchConnection(P4RuntimeClient):
     """A session with the switch at `address`, which runs `build` once `push_pipeline` has returned.
 
     Raises:
-        SwitchError: no switch answers within `wait` seconds, or it does not make us primary.
+        SwitchError: the switch does not answer or does not make us primary.
     """
 
-    def __init__(
-        self, address: str, device_id: int, build: Build, callbacks: Callbacks, wait: float
-    ) -> None:  # fmt: skip
+    def __init__(self, address: str, device_id: int, build: Build, callbacks: Callbacks) -> None:
         # not the parent's constructor: its channel takes no options, and it ends the process on failure
         self.address = address
         self.device_id = device_id
@@ -75,14 +73,6 @@ class SwitchConnection(P4RuntimeClient):
         self._fault: SwitchError | None = None
         self._lock = threading.Lock()
         self.channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-        try:
-            grpc.channel_ready_future(self.channel).result(timeout=wait)
-        except grpc.FutureTimeoutError:
-            self.channel.close()
-            raise SwitchError(
-                f"no switch answers at {address} (waited {wait:g} s): start one with `switchreduce switch`, "
-                "or say with --switch where it is"
-            ) from None
         limited = grpc.intercept_channel(self.channel, _Deadline(CALL_TIMEOUT))
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(limited)
         self.set_up_stream()
@@ -104,7 +94,7 @@ class SwitchConnection(P4RuntimeClient):
         request.arbitration.election_id.high, request.arbitration.election_id.low = self.election_id
         self.stream_out_q.put(request)
         if not self._primary.wait(CALL_TIMEOUT):
-            raise SwitchError(f"the switch at {self.address} does not answer: is it a P4Runtime server?")
+            raise SwitchError(f"what listens at {self.address} does not answer as a P4Runtime switch does")
         if self._fault is not None:
             raise self._fault
 
@@ -152,7 +142,11 @@ class SwitchConnection(P4RuntimeClient):
                 failures = list(_failed_updates(error))
                 if tolerant:
                     absent = code_pb2.NOT_FOUND
-                    failures = [f for f in failures if f[1] != absent or stage[f[0]].action != Action.DELETE]
+                    failures = [
+                        (index, code, message)
+                        for index, code, message in failures
+                        if code != absent or stage[index].action is not Action.DELETE
+                    ]
                     if not failures and error.code() == grpc.StatusCode.UNKNOWN:
                         continue
                 if not failures:
@@ -195,9 +189,7 @@ class SwitchConnection(P4RuntimeClient):
             return [found for reply in self.read_one(entity) for found in reply.entities]
         except (grpc.RpcError, P4RuntimeException) as error:
             cause = error.grpc_error if isinstance(error, P4RuntimeException) else error
-            raise SwitchError(
-                f"the switch at {self.address} did not answer a read: {_describe(cause)}"
-            ) from None
+            raise SwitchError(f"the switch at {self.address} answers no read: {_describe(cause)}") from None
 
     def _receive(self) -> None:
         try:
@@ -231,8 +223,8 @@ class SwitchConnection(P4RuntimeClient):
     def _superseded_by(self, primary: Any) -> str:
         return (
             f"another controller has taken over the switch at {self.address} (its election id is "
-            f"{primary.high}:{primary.low}, this one's {self.election_id[0]}:{self.election_id[1]}): a switch "
-            "serves one controller"
+            f"{primary.high}:{primary.low}, this one's is {self.election_id[0]}:{self.election_id[1]}); "
+            "a switch serves one controller"
         )
 
 
@@ -280,7 +272,7 @@ def _read_schema(build: Build) -> Schema:
 def _failed_updates(error: Any) -> Iterator[tuple[int, int, str]]:
     """(index in the batch, canonical code, message) of each update that failed.
 
-    The status' details hold one p4.v1.Error for every update (P4Runtime specification 1.3, "Write RPC").
+    The status' details hold a p4.v1.Error for every update (P4Runtime specification 1.3, "Error reporting").
     """
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
