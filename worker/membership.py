@@ -200,7 +200,9 @@ class Membership:
             self._end(ControllerError(f"{self._name()} ended the connection"))
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-                self._end(ControllerError(f"what answers at {self._controller} is not a switchreduce controller"))
+                self._end(
+                    ControllerError(f"what answers at {self._controller} is not a switchreduce controller")
+                )
             else:
                 self._end(ControllerError(f"{self._name()} is gone: {_describe(error)}"))
 
