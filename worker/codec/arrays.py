@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from switchreduce.errors import UsageError
-from switchreduce.worker.codec.bits import WORD
+from switchreduce.worker.codec.kernels import WORD
 
 Lanes: TypeAlias = NDArray[np.uint32]  # native byte order; the transport swaps
 Values: TypeAlias = NDArray[Any]  # float32, float64 or int32 coordinates
@@ -15,7 +15,7 @@ DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32))
 
 BLOCK = 1 << 18  # coordinates: 1 MB of float32, and |U| large enough to peel near the threshold
 BLOCK_MULTIPLE = 32 * 64  # a block's index fills whole 64-lane packets
-MAX_BLOCK = 1 << 30  # coordinates and buckets fit uint32
+MAX_BLOCK = 1 << 22  # beyond, the hash's 16-bit fields would fill segments unevenly
 
 
 def block_count(size: int, block: int = BLOCK) -> int:

@@ -1,23 +1,100 @@
 """The codec's loops, compiled by numba without the GIL and cached on disk.
 
-They check nothing: the functions beside them own the checks. Arguments named ``*bits`` are the
-coordinates viewed as unsigned integers of their width.
+Everything that gets compiled is in this one file: numba's cache notices a change of the file that a loop is
+in, not of the files it calls into, and stale code here would mean ranks that disagree.
+
+The loops check nothing; the functions that call them do. Arguments named ``bits`` are the coordinates
+viewed as unsigned integers of their width.
 """
 
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
-from switchreduce.worker.codec.bits import WORD, above, popcount, trailing_zeros
-from switchreduce.worker.codec.layout import buckets_of
-
-BATCH = 4  # set bits taken from a word without a branch; arrays they go to need this many spare elements
+WORD = 32  # coordinates per index lane
+BATCH = 4  # set bits taken from a word without a branch; lists of them need this much spare room
 
 # one 64-bit word: a count or a bucket above, a coordinate or the XOR of coordinates below
 _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
 _ONE = np.uint64(1 << 32)
+_FIELD = np.uint64(0xFFFF)  # of the hash
+
+
+@intrinsic
+def above(typingctx: Any, bits: Any, start: Any, mask: Any, threshold: Any) -> tuple[Any, Any]:
+    """uint32 whose bit i says ``(bits[start + i] & mask) > threshold``, for i = 0..31.
+
+    ``bits`` is a C-contiguous uint32 or uint64 array, ``mask`` and ``threshold`` are of its dtype. No
+    bounds are checked: the caller guarantees ``start + 32 <= bits.size``.
+    """
+    signature = types.uint32(bits, types.intp, bits.dtype, bits.dtype)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        width = sig.args[0].dtype.bitwidth
+        vector = ir.VectorType(ir.IntType(width), WORD)
+        undefined = ir.Constant(vector, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), WORD), [0] * WORD)
+
+        def splat(scalar: Any) -> Any:
+            one = builder.insert_element(undefined, scalar, ir.Constant(ir.IntType(32), 0))
+            return builder.shuffle_vector(one, undefined, everywhere)
+
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
+        values = builder.load(pointer, align=width // 8)
+        flags = builder.icmp_unsigned(">", builder.and_(values, splat(args[2])), splat(args[3]))
+        return builder.bitcast(flags, ir.IntType(WORD))
+
+    return signature, codegen
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, word: Any) -> tuple[Any, Any]:
+    """Position of the lowest set bit of a uint32, as intp; 0 if there is none.
+
+    Never 32, so that a position from a word that has run out still lies in the word's coordinates.
+    """
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        count = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+        count = builder.and_(count, ir.Constant(ir.IntType(WORD), WORD - 1))
+        return builder.zext(count, ir.IntType(types.intp.bitwidth))
+
+    return types.intp(types.uint32), codegen
+
+
+@intrinsic
+def popcount(typingctx: Any, word: Any) -> tuple[Any, Any]:
+    """Number of set bits of a uint32, as intp."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.zext(builder.ctpop(args[0]), ir.IntType(types.intp.bitwidth))
+
+    return types.intp(types.uint32), codegen
+
+
+@njit(inline="always")
+def buckets_of(coordinate: Any, seed: Any, segments: Any, length: Any) -> Any:
+    """The three distinct buckets of a coordinate; all arguments and results uint64.
+
+    The hash is MurmurHash3's 64-bit finaliser (Appleby, public domain) over the coordinate plus a multiple
+    of 2**64 / golden ratio per seed (the increment of SplitMix64, Steele et al. 2014). Its four 16-bit
+    fields give the first segment and an offset in each of the three, by multiply and shift instead of a
+    modulo (Lemire, arXiv 1805.10941).
+    """
+    h = coordinate + seed * np.uint64(0x9E3779B97F4A7C15)
+    h = (h ^ (h >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    h = (h ^ (h >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    h ^= h >> np.uint64(33)
+    start = ((h >> np.uint64(48)) * segments >> np.uint64(16)) * length
+    a = start + ((h & _FIELD) * length >> np.uint64(16))
+    b = start + length + (((h >> np.uint64(16)) & _FIELD) * length >> np.uint64(16))
+    c = start + length + length + (((h >> np.uint64(32)) & _FIELD) * length >> np.uint64(16))
+    return a, b, c
 
 
 @njit(cache=True, nogil=True)

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from switchreduce.errors import SwitchError
 from switchreduce.worker.codec.arrays import Lanes, Workspace, check_lanes, index_lanes, read_only
-from switchreduce.worker.codec.bits import WORD
-from switchreduce.worker.codec.kernels import BATCH, list_bits, peel
+from switchreduce.worker.codec.kernels import BATCH, WORD, list_bits, peel
 from switchreduce.worker.codec.layout import Layout, layout_for
 
 

@@ -33,6 +33,8 @@ def encode(block: QuantisedBlock, plan: Plan, lanes: Lanes) -> None:
 
     The block's index must lie inside the union that the plan is for.
     """
+    if block.size != plan.size:
+        raise UsageError(f"the block has {block.size} coordinates, the plan is for {plan.size}")
     check_lanes("lanes", lanes, np.uint32, plan.lanes)
     coordinates, values = read_only(block.coordinates), read_only(block.values)
     for limb, (shift, mask) in enumerate(_LIMBS[plan.limbs]):
