@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ipaddress
+import math
 import signal
 import sys
 import threading
@@ -95,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stats",
         nargs="?",
-        type=float,
+        type=_seconds,
         const=0.0,
         metavar="SECONDS",
         help="print packet counts at the end, and every SECONDS seconds if given",
@@ -245,24 +246,29 @@ def _progress(line: str) -> None:
 
 
 def _unsigned(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**64:
-        raise argparse.ArgumentTypeError(f"{text} is not in 0..2^64-1")
-    return value
+    if not text.isdecimal() or int(text) >= 2**64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number in 0..2^64-1")
+    return int(text)
 
 
 def _port(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= MAX_PORT:
-        raise argparse.ArgumentTypeError(f"port {text} is not in 1..{MAX_PORT}")
-    return value
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port number in 1..{MAX_PORT}")
+    return int(text)
 
 
 def _probability(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not in 0..1")
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a probability in 0..1")
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
 
 
 def _port_at_interface(text: str) -> tuple[int, str]:

@@ -67,6 +67,7 @@ class UdpDriver:
         reserved: Iterable[int] = (),
         impairment: Impairment | None = None,
     ) -> None:
+        udp_frames.compile_kernels()
         self.counters = UdpCounters()
         self.impairment = impairment
         self.socket = _bind(bind)
