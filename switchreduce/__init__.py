@@ -1,3 +1,27 @@
-"""Lossless compressed allreduce of gradients inside a P4 switch."""
+"""Lossless compressed allreduce of gradients inside a P4 switch.
+
+>>> from switchreduce import Communicator
+>>> with Communicator.connect("127.0.0.1:9560", job="train", rank=0, world_size=4) as c:
+...     c.allreduce(gradient)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from switchreduce.worker.communicator import CallReport, Communicator
 
 __version__ = "0.1.0"
+
+__all__ = ["CallReport", "Communicator", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the API when it is first used: numba and gRPC take a second, which the command line's help need
+    not wait for."""
+    if name in ("CallReport", "Communicator"):
+        from switchreduce.worker import communicator
+
+        return getattr(communicator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

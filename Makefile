@@ -1,0 +1,40 @@
+# `make demo` shows the system, `make test` checks it. Both need Python 3.10 to 3.13 and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check p4 proto clean
+
+demo: $(VENV)/run
+	$(BIN)/switchreduce demo $(DEMO)
+
+test: $(VENV)/dev
+	$(BIN)/pytest $(PYTEST)
+
+check: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Recompile the P4 program with p4c-bm2-ss from PATH or docker's p4lang/p4c.
+p4: $(VENV)/run
+	$(BIN)/python -m switchreduce.p4.build
+
+# Regenerate the gRPC stubs; protoc 3.20 or 3.21, as p4runtime-shell keeps protobuf below 3.21.
+proto:
+	protoc -I switchreduce=controller --python_out=build/proto --grpc_python_out=build/proto \
+	    switchreduce/coordinator.proto
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/run: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
+	    || { echo "Python 3.10 to 3.13 is needed: make PYTHON=python3.12 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

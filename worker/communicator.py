@@ -1,0 +1,279 @@
+"""The API of a rank: join a job, then allreduce arrays through the switch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from switchreduce import defaults, errors
+from switchreduce.errors import (
+    MismatchError,
+    NonFiniteError,
+    RankLostError,
+    SwitchError,
+    SwitchReduceError,
+    UsageError,
+)
+from switchreduce.p4 import build_with_lanes, constants
+from switchreduce.p4.packet import datagram_dtype
+from switchreduce.worker import codec as block_codec
+from switchreduce.worker import collective
+from switchreduce.worker.codec import Workspace
+from switchreduce.worker.collective import CallSpec, Disagreement, Refused, Steps
+from switchreduce.worker.membership import Membership
+from switchreduce.worker.transport.engine import Segment, Session, SlotEngine
+from switchreduce.worker.transport.udp import UdpLink, drive
+
+HELLO_INTERVAL = 0.05  # s between hellos until the job runs
+
+
+@dataclass(frozen=True)
+class CallReport:
+    """What one call cost this rank."""
+
+    bytes_sent: int  # UDP payload: lanes, slot headers and retransmissions
+    packets_sent: int
+    retransmits: int
+    seconds: float
+
+
+class Communicator:
+    """One rank of a job. Use it from one thread; use it as a context manager, or close it.
+
+    Calls must be made by all ranks in the same order, with arrays of the same shape and dtype. A call that
+    fails because a rank refused it, the ranks disagreed or a sum overflowed leaves every array as it was
+    and the communicator usable; after any other error the job is over.
+    """
+
+    @classmethod
+    def connect(
+        cls,
+        controller: str = f"127.0.0.1:{defaults.CONTROLLER_PORT}",
+        *,
+        job: str,
+        rank: int,
+        world_size: int,
+        slots: int = 0,
+        timeout: float = defaults.JOIN_TIMEOUT,
+    ) -> Communicator:
+        """Join `job` through the controller at ``HOST:PORT`` and wait for all `world_size` ranks.
+
+        `slots` is the number of switch slots wanted (0: the controller's default). `timeout`, in seconds,
+        bounds the wait for the controller, for the ranks and, later, for any progress of a call.
+
+        Raises UsageError, ControllerError, MismatchError (world sizes differ), RankLostError (a rank did not
+        come) or SwitchError (no way through the switch).
+        """
+        if world_size < 1 or not 0 <= rank < world_size:
+            raise UsageError(f"rank {rank} is not in a world of {world_size}: ranks count from 0")
+        membership = Membership.join(
+            controller, job=job, rank=rank, world_size=world_size, slots=slots, timeout=timeout
+        )
+        try:
+            return cls(membership, rank, world_size, timeout)
+        except BaseException:
+            membership.close()
+            raise
+
+    def __init__(self, membership: Membership, rank: int, world_size: int, timeout: float) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self._membership = membership
+        self._timeout = timeout
+        self._calls = 0
+        self._broken: SwitchReduceError | None = None
+        self._workspace = Workspace()
+        self._scratch = np.empty(0, np.uint8)
+        invitation = membership.invitation
+        build = build_with_lanes(invitation.lanes)
+        self._link = UdpLink((invitation.data_host, invitation.data_port))
+        try:
+            slots = self._say_hello(build)
+            session = Session(invitation.job_id, invitation.generation, rank, slots)
+            self._engine = SlotEngine(session, build, collective.arena_rows(build.lanes))
+        except BaseException:
+            self._link.close()
+            raise
+
+    def _say_hello(self, build: Any) -> int:
+        """Show the switch where this rank is until the controller says the job runs; returns its slots."""
+        invitation = self._membership.invitation
+        hello = np.zeros(1, datagram_dtype(build))
+        hello["magic"] = constants.MAGIC
+        hello["kind"] = constants.KIND_HELLO
+        hello["lane_count"] = build.lanes
+        hello["job"] = invitation.job_id
+        hello["rank"] = self.rank
+        hello["chunk"] = invitation.ticket
+        hello["generation"] = invitation.generation
+        while (ready := self._membership.wait_ready(HELLO_INTERVAL)) is None:
+            self._link.send(hello)
+            self._link.receive()
+        return ready
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the job. The other ranks can still finish what they have begun."""
+        self._link.close()
+        self._membership.close()
+        if self._broken is None:
+            self._broken = UsageError("this communicator is closed")
+
+    # -- calls --------------------------------------------------------------------------------------
+
+    def allreduce(self, x: np.ndarray, op: str = "sum", codec: str = "sketch") -> CallReport:
+        """Replace `x` by its sum or mean over all ranks, in place.
+
+        `x` is float32, float64 or int32 of any shape. Floats are summed in fixed point, with a quantum per
+        block of 2^18 elements that the ranks' largest magnitude there sets: the result is bit-identical on
+        all ranks and within world_size / 2 quanta, plus one rounding to `x`'s dtype, of the real sum. An
+        int32 sum is exact.
+
+        Raises NonFiniteError (NaN or infinity on some rank), MismatchError (ranks make different calls) and
+        SumOverflowError on every rank, with `x` as it was; RankLostError, SwitchError or ControllerError
+        when the job is over.
+        """
+        if self._broken is not None:
+            raise self._broken
+        started = time.perf_counter()
+        before = (self._engine.stats.bytes_sent, self._engine.stats.sent, self._engine.stats.retransmits)
+        try:
+            self._allreduce(x, op, codec)
+        except (NonFiniteError, MismatchError, UsageError, errors.SumOverflowError):
+            raise
+        except SwitchReduceError as error:
+            self._broken = error
+            raise
+        except BaseException:
+            self._broken = UsageError("an earlier call was interrupted: connect again")
+            raise
+        stats = self._engine.stats
+        return CallReport(
+            bytes_sent=stats.bytes_sent - before[0],
+            packets_sent=stats.sent - before[1],
+            retransmits=stats.retransmits - before[2],
+            seconds=time.perf_counter() - started,
+        )
+
+    def _allreduce(self, x: np.ndarray, op: str, codec: str) -> None:
+        number = self._calls
+        self._calls += 1
+        problem = check_arguments(x, op, codec)
+        spec = CallSpec(number, str(getattr(x, "dtype", type(x).__name__)), np.shape(x), op, codec)
+        if problem is None:
+            flat = np.ascontiguousarray(x).reshape(-1)
+            scan = block_codec.scan(flat)
+            if scan.first_nonfinite >= 0:
+                index = tuple(int(i) for i in np.unravel_index(scan.first_nonfinite, x.shape))
+                value = float(flat[scan.first_nonfinite])
+                problem = NonFiniteError(f"rank {self.rank} has {value} at index {index}; nothing was sent")
+        if problem is not None:
+            self._run_or_explain(collective.refuse(self._engine, spec), spec, problem)
+            raise problem
+        out = self._result_buffer(flat)
+        steps = collective.allreduce(
+            self._engine, spec, self.world_size, scan.keys, flat, out, self._workspace
+        )
+        self._run_or_explain(steps, spec, None)
+        x[...] = out.reshape(x.shape)
+
+    def _result_buffer(self, flat: np.ndarray) -> np.ndarray:
+        """Where the result grows, so that `x` changes only once all of it is there."""
+        if self._scratch.nbytes < flat.nbytes:
+            self._scratch = np.empty(flat.nbytes, np.uint8)
+        return self._scratch[: flat.nbytes].view(flat.dtype)
+
+    def _run_or_explain(self, steps: Steps, spec: CallSpec, problem: SwitchReduceError | None) -> None:
+        try:
+            self._run(steps)
+        except (Refused, Disagreement):
+            self._explain(spec, problem)
+
+    def _run(self, steps: Steps) -> None:
+        for segment in steps:
+            if segment is None:
+                rounds = iter((False, True))
+                self._drive(lambda rounds=rounds: next(rounds))  # type: ignore[misc]
+            elif not segment.done:
+                self._drive(lambda segment=segment: segment.done)  # type: ignore[misc]
+
+    def _drive(self, finished: Callable[[], bool]) -> None:
+        drive(
+            self._engine,
+            self._link,
+            finished,
+            interrupt=self._membership.fileno(),
+            on_interrupt=self._membership.check,
+            stall_timeout=self._timeout,
+            on_stall=self._stalled,
+        )
+
+    def _explain(self, spec: CallSpec, problem: SwitchReduceError | None) -> None:
+        """Raise what the ranks' words about a failed call amount to; the same on every rank."""
+        word = {"call": str(spec)}
+        if problem is not None:
+            word = {"error": type(problem).__name__, "message": str(problem)}
+        words = {
+            rank: json.loads(text)
+            for rank, text in self._membership.explain(spec.number, json.dumps(word)).items()
+        }
+        for rank in sorted(words):
+            if "error" in words[rank]:
+                kind = getattr(errors, words[rank]["error"], MismatchError)
+                raise kind(words[rank]["message"])
+        raise MismatchError(disagreement({rank: word["call"] for rank, word in words.items()}))
+
+    def _stalled(self) -> None:
+        """No result for long: some rank does not take part, or the switch is not there."""
+        self._membership.check()
+        word = json.dumps({"call": f"waiting in call {self._calls - 1}"})
+        answered = self._membership.explain(self._calls - 1, word)
+        silent = [rank for rank in range(self.world_size) if rank not in answered]
+        if silent:
+            names = ", ".join(map(str, silent))
+            raise RankLostError(f"rank {names} did not take part in call {self._calls - 1} within {self._timeout:g} s")
+        host, port = self._link.address
+        raise SwitchError(f"no result from the switch at {host}:{port} for {self._timeout:g} s: is it running?")
+
+
+def check_arguments(x: np.ndarray, op: str, codec: str) -> SwitchReduceError | None:
+    """What is wrong with a call's arguments, or None."""
+    if not isinstance(x, np.ndarray):
+        return UsageError(f"allreduce takes a NumPy array, not {type(x).__name__}")
+    if x.dtype not in block_codec.DTYPES or not x.dtype.isnative:
+        names = ", ".join(str(dtype) for dtype in block_codec.DTYPES)
+        return UsageError(f"dtype {x.dtype} is not supported: convert to one of {names} in native byte order")
+    if not x.flags.writeable:
+        return UsageError("the array is read-only, and allreduce works in place: pass a copy")
+    if op not in collective.OPS:
+        return UsageError(f"op {op!r} is unknown: choose from {', '.join(collective.OPS)}")
+    if op == "mean" and x.dtype.kind == "i":
+        return UsageError("the mean of integers is not an integer: use op='sum' or a float array")
+    if codec not in collective.CODECS:
+        return UsageError(f"codec {codec!r} is unknown: choose from {', '.join(collective.CODECS)}")
+    return None
+
+
+def disagreement(calls: dict[int, str]) -> str:
+    """One line about which ranks make which call."""
+    by_call: dict[str, list[int]] = {}
+    for rank, call in sorted(calls.items()):
+        by_call.setdefault(call, []).append(rank)
+    parts = [
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}: {call}"
+        for call, ranks in by_call.items()
+    ]
+    return f"the ranks make different calls: {'; '.join(parts)}"

@@ -1,0 +1,306 @@
+"""The slot protocol without a socket, a clock or a thread.
+
+Datagrams and the time go in; datagrams and the next deadline come out. Whoever drives it, a socket loop, a
+simulated network or a test, sees the whole protocol.
+
+Chunks are numbered from 0 for the life of the job, the same on all ranks, since every rank queues the same
+segments in the same order. Chunk q uses slot q mod W in version (q div W) mod 2, and only after the result
+of chunk q - W, which used the slot's other version, has arrived: that is all the switch's slot rule needs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from switchreduce.p4 import constants
+from switchreduce.p4.packet import Build, datagram_dtype, load_build
+from switchreduce.worker.transport import kernels
+from switchreduce.worker.transport.kernels import IDLE, IN_FLIGHT, LOST
+from switchreduce.worker.transport.session import Op, Segment, Session, TransportStats
+from switchreduce.worker.transport.window import RoundTrip, Window
+
+MAX_SEGMENTS = 64  # queued and not yet done
+MAX_BURST = 64  # datagrams of one datagrams_to_send: what one UDP_SEGMENT send may hold (Linux UDP_MAX_SEGMENTS)
+PROBES = 2  # packets sent again when a timeout passes without any result
+
+
+class SlotEngine:
+    """One rank's end of the slot protocol.
+
+    `rows` is the arena's size in chunks: the most that allocated segments hold together.
+    """
+
+    def __init__(self, session: Session, build: Build, rows: int, first_chunk: int = 0) -> None:
+        self.session = session
+        self.lanes = build.lanes
+        self.datagram = datagram_dtype(build)
+        self.stats = TransportStats()
+        self.round_trip = RoundTrip()
+        self.window = Window(limit=session.slots)
+
+        self._arena = np.zeros((rows, build.lanes), np.uint32)
+        self._free_rows: list[tuple[int, int]] = [(0, rows)]  # (first, count), ascending
+        self._segments: list[Segment | None] = [None] * MAX_SEGMENTS
+        self._missing = np.zeros(MAX_SEGMENTS, np.int64)
+        self._queue: deque[Segment] = deque()  # segments with chunks not sent yet
+        self._queued = 0  # chunks of the queue's first segment that were sent
+        self._next_chunk = first_chunk  # of the next segment
+        self._next_send = first_chunk  # chunk that is sent first, next
+
+        slots = session.slots
+        self._state = np.zeros(slots, np.int64)
+        self._chunk = np.full(slots, -1, np.int64)
+        self._row = np.zeros(slots, np.int64)
+        self._op = np.zeros(slots, np.int64)
+        self._segment = np.zeros(slots, np.int64)
+        self._sent_at = np.zeros(slots, np.float64)
+        self._order = np.zeros(slots, np.int64)  # of the last transmission, over all slots
+        self._tries = np.zeros(slots, np.int64)
+        self._sends = 0
+        self._newest_result = -1  # send order of the latest packet whose result came
+        self._last_progress = 0.0
+
+        self._layout = kernels.field_layout(self.datagram)
+        self._first_word = self.datagram.fields["lanes"][1] // 4  # type: ignore[index]
+        self._expected = np.zeros(len(kernels.FIELDS), np.uint64)
+        for field, value in (
+            (kernels.MAGIC, constants.MAGIC),
+            (kernels.KIND, constants.KIND_RESULT),
+            (kernels.LANE_COUNT, build.lanes),
+            (kernels.JOB, session.job),
+            (kernels.RANK, session.rank),
+            (kernels.GENERATION, session.generation),
+        ):
+            self._expected[field] = value
+        self._outgoing = np.zeros(MAX_BURST, self.datagram)
+        self._outgoing_words = self._outgoing.view(np.uint32).reshape(MAX_BURST, -1)
+        for name, value in (
+            ("magic", constants.MAGIC),
+            ("kind", constants.KIND_CONTRIBUTION),
+            ("lane_count", build.lanes),
+            ("job", session.job),
+            ("rank", session.rank),
+            ("generation", session.generation),
+        ):
+            self._outgoing[name] = value
+
+    # -- segments -----------------------------------------------------------------------------------
+
+    def allocate(self, op: Op, chunks: int) -> Segment | None:
+        """Room for `chunks` chunks, zeroed, to be filled and queued; None while the arena is too full.
+
+        Raises ValueError if the arena could never hold them.
+        """
+        if chunks > self._arena.shape[0]:
+            raise ValueError(f"a segment of {chunks} chunks does not fit an arena of {self._arena.shape[0]}")
+        for i, (first, count) in enumerate(self._free_rows):
+            if count >= chunks:
+                self._free_rows[i : i + 1] = [(first + chunks, count - chunks)] if count > chunks else []
+                lanes = self._arena[first : first + chunks]
+                lanes[...] = 0
+                return Segment(op, lanes, first)
+        return None
+
+    def release(self, segment: Segment) -> None:
+        """Give a segment's room back, after which its lanes mean nothing."""
+        self._free_rows.append((segment.row, segment.chunks))
+        self._free_rows.sort()
+        merged: list[tuple[int, int]] = []
+        for first, count in self._free_rows:
+            if merged and sum(merged[-1]) == first:
+                merged[-1] = (merged[-1][0], merged[-1][1] + count)
+            else:
+                merged.append((first, count))
+        self._free_rows = merged
+
+    def queue(self, segment: Segment) -> None:
+        """Send a filled segment after those queued before it; every rank must queue the same."""
+        segment.first_chunk = self._next_chunk
+        self._next_chunk += segment.chunks
+        if segment.chunks == 0:
+            segment.done = True
+            return
+        segment.number = self._segments.index(None)
+        self._segments[segment.number] = segment
+        self._missing[segment.number] = segment.chunks
+        self._queue.append(segment)
+
+    @property
+    def can_queue(self) -> bool:
+        return None in self._segments
+
+    @property
+    def idle(self) -> bool:
+        """Whether every queued segment is done."""
+        return not self._queue and not self._state.any()
+
+    # -- datagrams in -------------------------------------------------------------------------------
+
+    def receive_datagrams(self, data: np.ndarray, length: int, size: int, now: float) -> None:
+        """Take `length` bytes of `data` (uint8): datagrams of `size` bytes each, the last perhaps shorter.
+
+        Never raises for what the bytes hold; what is not a result for this rank is counted and dropped.
+        """
+        if length == 0 or size != self.datagram.itemsize:
+            count = 1 if size <= 0 else -(-length // size)
+            self.stats.received += count
+            self.stats.malformed += count
+            return
+        count, rest = divmod(length, size)
+        self.stats.received += count + (rest > 0)
+        self.stats.malformed += rest > 0
+        tally = np.zeros(4, np.int64)
+        accepted = np.empty(count, np.int64)
+        taken, newest, round_trip = kernels.accept(
+            data, count, size, self._layout, self._expected, self._first_word,
+            self._arena, self._state, self._chunk, self._row, self._op, self._segment,
+            self._sent_at, self._order, self._tries, self._missing, now, tally, accepted,
+        )  # fmt: skip
+        self.stats.results += taken
+        self.stats.duplicates += int(tally[kernels.DUPLICATE])
+        self.stats.malformed += int(tally[kernels.MALFORMED])
+        self.stats.foreign += int(tally[kernels.FOREIGN])
+        if not taken:
+            return
+        for number in set(self._segment[accepted[:taken]].tolist()):
+            segment = self._segments[number]
+            if self._missing[number] == 0 and segment is not None:
+                segment.done = True
+                self._segments[number] = None
+        self._last_progress = now
+        self._newest_result = max(self._newest_result, int(newest))
+        if round_trip >= 0:
+            self.round_trip.observe(round_trip)
+        self.round_trip.backoff = 0
+        self.window.grow(taken)
+        self._detect_losses(now)
+
+    def _lagging(self) -> np.ndarray:
+        """Slots in flight whose packet left before one whose result is here already."""
+        return np.flatnonzero((self._state == IN_FLIGHT) & (self._order < self._newest_result))
+
+    def _detect_losses(self, now: float) -> None:
+        """RFC 8985 (RACK): lost is what lags behind a later packet by more than reordering explains."""
+        lagging = self._lagging()
+        if lagging.size == 0:
+            return
+        lost = lagging[self._sent_at[lagging] + self._patience <= now]
+        if lost.size:
+            self._state[lost] = LOST
+            self._shrink(now)
+
+    @property
+    def _patience(self) -> float:
+        return self.round_trip.smoothed + self.round_trip.reorder_window
+
+    def _shrink(self, now: float) -> None:
+        if self.window.shrink(now, self.round_trip.smoothed):
+            self.stats.losses += 1
+
+    # -- datagrams out ------------------------------------------------------------------------------
+
+    def datagrams_to_send(self, now: float) -> np.ndarray:
+        """What to send now: structured array of at most MAX_BURST datagrams, valid until the next call.
+
+        Call again until it is empty.
+        """
+        in_flight = int(np.count_nonzero(self._state == IN_FLIGHT))
+        budget = min(self.window.packets - in_flight, MAX_BURST)
+        if budget <= 0:
+            return self._outgoing[:0]
+        slots: list[int] = []
+        if (self._state == LOST).any():
+            lost = np.flatnonzero(self._state == LOST)
+            slots = lost[np.argsort(self._chunk[lost])][:budget].tolist()
+            self.stats.retransmits += len(slots)
+        while len(slots) < budget and self._queue:
+            slot = self._start_next()
+            if slot < 0:
+                break
+            slots.append(slot)
+        return self._write(np.array(slots, np.int64), now)
+
+    def _start_next(self) -> int:
+        """Put the next chunk into its slot; -1 while the slot still waits for its previous result."""
+        slot = self._next_send % self.session.slots
+        if self._state[slot] != IDLE:
+            return -1
+        segment = self._queue[0]
+        self._chunk[slot] = self._next_send
+        self._row[slot] = segment.row + self._queued
+        self._op[slot] = segment.op
+        self._segment[slot] = segment.number
+        self._tries[slot] = 0
+        self._next_send += 1
+        self._queued += 1
+        if self._queued == segment.chunks:
+            self._queue.popleft()
+            self._queued = 0
+        return slot
+
+    def _write(self, slots: np.ndarray, now: float) -> np.ndarray:
+        count = slots.size
+        out = self._outgoing[:count]
+        if count == 0:
+            return out
+        if not np.count_nonzero(self._state):
+            self._last_progress = now  # nothing was in flight: the timeout starts here
+        chunk = self._chunk[slots]
+        out["op"] = self._op[slots]
+        out["slot"] = slots
+        out["version"] = (chunk // self.session.slots) & 1
+        out["chunk"] = chunk & 0xFFFFFFFF
+        kernels.write_lanes(self._arena, self._row[slots], self._outgoing_words, self._first_word)
+        self._state[slots] = IN_FLIGHT
+        self._sent_at[slots] = now
+        self._order[slots] = np.arange(self._sends, self._sends + count)
+        self._tries[slots] += 1
+        self._sends += count
+        self.stats.sent += count
+        self.stats.bytes_sent += count * self.datagram.itemsize
+        return out
+
+    # -- time ---------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `handle_timer` wants to be called, or None while nothing is in flight."""
+        in_flight = self._state == IN_FLIGHT
+        if not in_flight.any():
+            return None
+        deadline = self._timeout_at()
+        lagging = self._lagging()
+        if lagging.size:
+            deadline = min(deadline, float(self._sent_at[lagging].min()) + self._patience)
+        return deadline
+
+    def _timeout_at(self) -> float:
+        newest_send = float(self._sent_at[self._state == IN_FLIGHT].max())
+        return max(self._last_progress, newest_send) + self.round_trip.timeout
+
+    def handle_timer(self, now: float) -> None:
+        """Act on a deadline that has passed: what lags is lost, and silence makes the oldest lost."""
+        self._detect_losses(now)
+        in_flight = np.flatnonzero(self._state == IN_FLIGHT)
+        if in_flight.size and now >= self._timeout_at():
+            self.stats.timeouts += 1
+            self.round_trip.backoff += 1
+            oldest = in_flight[np.argsort(self._chunk[in_flight])][:PROBES]
+            self._state[oldest] = LOST
+
+
+def warm_up() -> None:
+    """Run every kernel once on one packet's worth of data."""
+    engine = SlotEngine(Session(job=1, generation=1, rank=0, slots=1), load_build(), rows=1)
+    segment = engine.allocate(Op.SUM, 1)
+    assert segment is not None
+    engine.queue(segment)
+    result = engine.datagrams_to_send(0.0).copy()
+    result["kind"] = constants.KIND_RESULT
+    data = result.view(np.uint8).reshape(-1)
+    engine.receive_datagrams(data, data.size, data.size, 0.0)
+    assert segment.done
+
+
+__all__ = ["MAX_BURST", "Op", "Segment", "Session", "SlotEngine", "TransportStats", "warm_up"]

@@ -1,0 +1,95 @@
+"""How long to wait for a result and how many packets to keep in flight.
+
+Both are functions of measured round trips and losses only; time is an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# RFC 6298 names and gains.
+ALPHA = 1 / 8
+BETA = 1 / 4
+K = 4
+
+INITIAL_RTO = 0.05  # s, before any measurement
+MIN_RTO = 0.004  # s: below it a busy host's scheduling looks like loss
+MAX_RTO = 0.5  # s: a straggling rank's first packet finds the others still asking this often
+
+INITIAL_WINDOW = 8  # packets; BMv2 loses packets when more than about 32 arrive at once from all ranks
+MIN_WINDOW = 4
+SHRINK = 0.7  # RFC 9438 (CUBIC), section 4.6
+
+
+@dataclass
+class RoundTrip:
+    """Smoothed round-trip time and the retransmission timeout (RFC 6298)."""
+
+    smoothed: float = 0.0
+    variation: float = 0.0
+    backoff: int = 0
+
+    def observe(self, sample: float) -> None:
+        """Take a round trip in seconds of a packet that was sent once (Karn's rule).
+
+        A result also waits for the slowest rank, which says nothing about the network, so one sample may
+        move the estimate by no more than the present timeout.
+        """
+        sample = min(sample, self.base_timeout)
+        if self.smoothed == 0.0:
+            self.smoothed = sample
+            self.variation = sample / 2
+        else:
+            self.variation += BETA * (abs(self.smoothed - sample) - self.variation)
+            self.smoothed += ALPHA * (sample - self.smoothed)
+        self.backoff = 0
+
+    @property
+    def base_timeout(self) -> float:
+        if self.smoothed == 0.0:
+            return INITIAL_RTO
+        return min(max(self.smoothed + K * self.variation, MIN_RTO), MAX_RTO)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds without any result after which the oldest packet is sent again."""
+        return min(self.base_timeout * 2**self.backoff, MAX_RTO)
+
+    @property
+    def reorder_window(self) -> float:
+        """Seconds that a packet may lag behind a later one before it counts as lost (RFC 8985, section 6.2)."""
+        return max(self.smoothed / 2, MIN_RTO / 4)
+
+
+@dataclass
+class Window:
+    """Packets in flight: slow start, then additive increase and multiplicative decrease (RFC 5681)."""
+
+    limit: int  # the job's slots
+    size: float = INITIAL_WINDOW
+    threshold: float = float("inf")
+    recovery_ends: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.size = min(self.size, self.limit)
+
+    @property
+    def packets(self) -> int:
+        return int(self.size)
+
+    def grow(self, results: int) -> None:
+        """Take the arrival of `results` new results."""
+        if self.size < self.threshold:
+            self.size += results
+        else:
+            self.size += results / self.size
+        self.size = min(self.size, self.limit)
+
+    def shrink(self, now: float, round_trip: float) -> bool:
+        """Take a loss; at most one a round trip counts, as losses come in bursts."""
+        if now < self.recovery_ends:
+            return False
+        self.threshold = max(self.size * SHRINK, min(MIN_WINDOW, self.limit))
+        self.size = self.threshold
+        self.recovery_ends = now + round_trip
+        return True
