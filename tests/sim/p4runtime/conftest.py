@@ -50,6 +50,26 @@ class Program:
             config.cookie.cookie = cookie
         return config
 
+    def entry(
+        self,
+        table: str,
+        match: bytes | dict[int, bytes],
+        action: str | None,
+        *params: int,
+        priority: int = 0,
+        **fields: object,
+    ) -> p4runtime_pb2.TableEntry:
+        """A table entry whose match is exact values by field id (or the value of field 1)."""
+        entry = p4runtime_pb2.TableEntry(table_id=self.ids[table], priority=priority, **fields)
+        for field_id, value in (match if isinstance(match, dict) else {1: match}).items():
+            entry.match.add(field_id=field_id).exact.value = value
+        if action is not None:
+            entry.action.action.action_id = self.ids[action]
+            for number, value in enumerate(params, start=1):
+                octets = value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+                entry.action.action.params.add(param_id=number, value=octets)
+        return entry
+
 
 @dataclass
 class RunningSwitch:

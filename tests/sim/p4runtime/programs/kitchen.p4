@@ -1,15 +1,13 @@
 // A program with one of everything that P4Runtime writes and reads, for the tests of the server.
 //
 // Frames are Ethernet with IPv4 or without. Packet-outs carry packet_out_t in front and leave on the port in
-// it; frames whose Ethernet type is 0x88b5 (local experiments) go to the controller. SECOND_EDITION is the next
-// version of the program, to which the state of the first can be carried over.
+// it. SECOND_EDITION is the next version of the program, to which the first one's state can be carried over.
 
 #include <core.p4>
 #include <v1model.p4>
 
 const bit<9> CPU_PORT = 510;
 const bit<16> TYPE_IPV4 = 0x0800;
-const bit<16> TYPE_TO_CONTROLLER = 0x88b5;
 
 @controller_header("packet_in")
 header packet_in_t {
@@ -82,7 +80,7 @@ control VerifyNothing(inout headers_t hdr, inout metadata_t meta) {
     apply {}
 }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     counter(16, CounterType.packets_and_bytes) by_port;
     direct_counter(CounterType.packets_and_bytes) route_hits;
     register<bit<32>>(8) last_seen;
@@ -97,6 +95,12 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         std.egress_spec = port;
         hdr.ethernet.destination = destination;
     }
+    action to_controller(bit<7> reason) {
+        hdr.packet_in.setValid();
+        hdr.packet_in.ingress_port = std.ingress_port;
+        hdr.packet_in.reason = reason;
+        std.egress_spec = CPU_PORT;
+    }
     action multicast(bit<16> group) {
         std.mcast_grp = group;
     }
@@ -109,7 +113,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 
     table l2 {
         key = { hdr.ethernet.destination: exact; }
-        actions = { forward; multicast; @defaultonly drop; @tableonly set_mark; NoAction; }
+        actions = { forward; multicast; to_controller; @defaultonly drop; @tableonly set_mark; NoAction; }
         size = 16;
         default_action = drop();
     }
@@ -163,11 +167,6 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         if (hdr.packet_out.isValid()) {
             std.egress_spec = hdr.packet_out.egress_port;
             hdr.packet_out.setInvalid();
-        } else if (hdr.ethernet.ether_type == TYPE_TO_CONTROLLER) {
-            hdr.packet_in.setValid();
-            hdr.packet_in.ingress_port = std.ingress_port;
-            hdr.packet_in.reason = 5;
-            std.egress_spec = CPU_PORT;
         } else {
             l2.apply();
             if (hdr.ipv4.isValid()) {
@@ -178,7 +177,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control Finish(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     apply {
         // A clone for the controller gets the controller's header; 1 is BMv2's instance type of an ingress clone.
         if (std.instance_type == 1 && std.egress_port == CPU_PORT) {
@@ -201,4 +200,4 @@ control DeparseFrame(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(ParseFrame(), VerifyNothing(), Ingress(), Egress(), UpdateNothing(), DeparseFrame()) main;
+V1Switch(ParseFrame(), VerifyNothing(), Forward(), Finish(), UpdateNothing(), DeparseFrame()) main;

@@ -26,7 +26,7 @@ control VerifyNothing(inout headers_t hdr, inout metadata_t meta) {
     apply {}
 }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     counter(1, CounterType.packets) reflected;
 
     apply {
@@ -38,7 +38,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control Finish(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     apply {}
 }
 
@@ -52,4 +52,4 @@ control DeparseFrame(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(ParseFrame(), VerifyNothing(), Ingress(), Egress(), UpdateNothing(), DeparseFrame()) main;
+V1Switch(ParseFrame(), VerifyNothing(), Forward(), Finish(), UpdateNothing(), DeparseFrame()) main;
