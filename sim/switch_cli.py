@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="port number of the controller, for packet-in and packet-out; without it there are none",
     )
     parser.add_argument(
-        "--drop-port", type=_port, default=MAX_PORT, metavar="PORT", help="port number that drops (default 511)"
+        "--drop-port", type=_port, default=MAX_PORT, metavar="PORT", help="port that drops (default 511)"
     )
     parser.add_argument(
         "-i",
@@ -73,9 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grpc-server-addr",
         default="127.0.0.1:9559",
         metavar="HOST:PORT",
-        help="P4Runtime address (default 127.0.0.1:9559; port 0 takes a free one). Unlike simple_switch_grpc's "
-        "0.0.0.0 only this machine reaches it, because whoever does reach it rules the switch, without a "
-        "password",
+        help="P4Runtime address (default 127.0.0.1:9559; port 0 takes a free one). Unlike with "
+        "simple_switch_grpc's 0.0.0.0, only this machine reaches it, because whoever does reach it rules the "
+        "switch, without a password",
     )
     parser.add_argument(
         "--udp",

@@ -115,7 +115,7 @@ class DataPlane:
     def summary(self) -> list[str]:
         """Lines for an operator: one per driver, then the data plane's own."""
         c = self.counters
-        own = f"switch: {c.packets_out} packet-outs; lost: {c.no_program} no program, {c.no_port} no such port"
+        own = f"switch: {c.packets_out} packet-outs; lost: {c.no_program} no program, {c.no_port} no port"
         return [driver.summary() for driver in self._drivers] + [own]
 
     def _wake(self) -> None:

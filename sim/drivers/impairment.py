@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Rates:
-    """Probabilities, each in 0..1, that a packet is dropped, sent twice, or changes places with the next one."""
+    """Probabilities, each in 0..1, that a packet is dropped, sent twice, or swapped with the next one."""
 
     loss: float = 0.0
     duplicate: float = 0.0

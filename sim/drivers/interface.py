@@ -132,7 +132,7 @@ class InterfaceDriver:
     def summary(self) -> str:
         """One line for an operator."""
         c = self.counters
-        line = f"{self.interface} (port {self.port}): {c.received} in, {c.sent} out; lost: {c.send_failed} not taken"
+        line = f"{self.place}: {c.received} in, {c.sent} out; lost: {c.send_failed} not taken"
         if c.oversized:
             line += (
                 f", {c.oversized} longer than the MTU (turn segmentation offload off where they come from: "
@@ -150,7 +150,7 @@ def _open(interface: str) -> socket.socket:
     try:
         index = socket.if_nametoindex(interface)
     except OSError as error:
-        raise UsageError(f"there is no network interface {interface!r}: see 'ip link' for their names") from error
+        raise UsageError(f"there is no network interface {interface!r}: 'ip link' lists them") from error
     try:
         # Protocol 0 receives nothing until bind names one: so no frame of another interface gets in.
         raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -164,9 +164,7 @@ def _open(interface: str) -> socket.socket:
     with contextlib.suppress(PermissionError):  # root in a container may lack CAP_NET_ADMIN
         raw.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, SOCKET_BUFFER_BYTES)
     # struct packet_mreq: interface, type, no address
-    raw.setsockopt(
-        SOL_PACKET, PACKET_ADD_MEMBERSHIP, struct.pack("iHH8s", index, PACKET_MR_PROMISC, 0, b"")
-    )
+    raw.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, struct.pack("iHH8s", index, PACKET_MR_PROMISC, 0, b""))
     raw.bind((interface, ETH_P_ALL))
     return raw
 

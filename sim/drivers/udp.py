@@ -86,7 +86,7 @@ class UdpDriver:
         self.owned = np.zeros(PORTS, np.bool_)
         self._templates = np.zeros((PORTS, HEADER_BYTES), np.uint8)
         self._received = np.empty(SLOTS * SLOT_BYTES, np.uint8)
-        self._slots = [memoryview(self._received)[i * SLOT_BYTES : (i + 1) * SLOT_BYTES] for i in range(SLOTS)]
+        self._slots = [memoryview(slot) for slot in self._received.reshape(SLOTS, SLOT_BYTES)]
         self._slot_start = np.arange(SLOTS, dtype=np.int64) * SLOT_BYTES
         self._slot_size, self._slot_segment, self._slot_port = np.zeros((3, SLOTS), np.int64)
         self._payload_at, self._payload_size, self._payload_port = np.zeros(
@@ -246,8 +246,8 @@ class UdpDriver:
         """One line for an operator."""
         c = self.counters
         line = (
-            f"udp: {c.received} in, {c.sent} out, {len(self._peers)} peers; lost: {c.no_port_free} no free port, "
-            f"{c.not_udp} not UDP, {c.send_failed} not taken by the socket"
+            f"udp: {c.received} in, {c.sent} out, {len(self._peers)} peers; lost: "
+            f"{c.no_port_free} no free port, {c.not_udp} not UDP, {c.send_failed} not taken by the socket"
         )
         if self.impairment is not None:
             into, out = self.impairment.inward, self.impairment.outward

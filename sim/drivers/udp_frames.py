@@ -176,9 +176,9 @@ def unwrap_frames(
     """Gathers the payloads of the ``selected`` frames into runs; returns (runs, frames that are not UDP).
 
     A run is what one super-datagram can carry: payloads for one port, in order, of one size except for a
-    shorter last one, at most ``max_segments`` and 65,507 bytes together. Per run: its port, its place and size
-    in ``payloads``, the size of its first segment, and how many segments it has. The run arrays have room for
-    a run per selected frame, ``payloads`` for all frames.
+    shorter last one, at most ``max_segments`` and 65,507 bytes together. Per run: its port, its place and
+    size in ``payloads``, the size of its first segment, and how many segments it has. The run arrays have
+    room for a run per selected frame, ``payloads`` for all frames.
     """
     n = selected.size
     start = np.empty(n, np.int64)

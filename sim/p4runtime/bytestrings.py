@@ -24,6 +24,5 @@ def decode(data: bytes, width: int, what: str) -> int:
         raise invalid(f"{what}: the byte string is empty")
     value = int.from_bytes(data, "big")
     if value.bit_length() > width:
-        raise invalid(f"{what}: the value needs {value.bit_length()} bits, the field has {width}"
-        )
+        raise invalid(f"{what}: the value needs {value.bit_length()} bits, the field has {width}")
     return value

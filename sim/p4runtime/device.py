@@ -1,9 +1,9 @@
-"""The device that the server controls: its pipeline configuration, and what is written to and read from it."""
+"""The device that the server controls: its pipeline configuration, and reads and writes on it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from p4.v1 import p4runtime_pb2
 

@@ -1,4 +1,4 @@
-"""Match keys: P4Runtime's ``FieldMatch`` messages and the target's key values (P4Runtime 1.4, "Match Format").
+"""Match keys: P4Runtime's ``FieldMatch`` messages and the target's values (P4Runtime 1.4, "Match Format").
 
 A field that matches everything is left out of the message and has its widest value in the key, so that
 there is one form of each key on either side.

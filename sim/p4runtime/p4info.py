@@ -157,7 +157,7 @@ def _refuse_unsupported(p4info: p4info_pb2.P4Info) -> None:
             raise RequestError(Code.UNIMPLEMENTED, f"{kind} {listed[0].preamble.name}: not supported here")
     for name, new_type in p4info.type_info.new_types.items():
         if new_type.HasField("translated_type"):
-            raise RequestError(Code.UNIMPLEMENTED, f"type {name}: @p4runtime_translation is not supported here")
+            raise RequestError(Code.UNIMPLEMENTED, f"type {name}: no @p4runtime_translation here")
     if p4info.externs:
         raise RequestError(Code.UNIMPLEMENTED, "P4Info externs are not supported here")
 
@@ -173,9 +173,7 @@ def _action(action: p4info_pb2.Action) -> Action:
     return Action(action.preamble.id, action.preamble.name, params)
 
 
-def _table(
-    table: p4info_pb2.Table, actions: dict[int, Action], counter_tables: dict[int, int]
-) -> Table:
+def _table(table: p4info_pb2.Table, actions: dict[int, Action], counter_tables: dict[int, int]) -> Table:
     name = table.preamble.name
     fields = tuple(
         MatchField(field.id, field.name, MATCH_KINDS.get(field.match_type, ""), field.bitwidth)
@@ -184,7 +182,7 @@ def _table(
     for field in fields:
         if not field.kind or field.width <= 0:
             raise RequestError(
-                Code.UNIMPLEMENTED, f"table {name}, key {field.name}: this kind of match is not supported here"
+                Code.UNIMPLEMENTED, f"table {name}, key {field.name}: this match is not supported here"
             )
     refs = {
         ref.id: ActionRef(
@@ -195,8 +193,7 @@ def _table(
     }
     missing = set(refs) - set(actions)
     if missing:
-        raise invalid(f"table {name} refers to action id {min(missing)}, which the P4Info lacks"
-        )
+        raise invalid(f"table {name} refers to action id {min(missing)}, which the P4Info lacks")
     return Table(
         id=table.preamble.id,
         name=name,
@@ -216,8 +213,7 @@ def _controller_header(p4info: p4info_pb2.P4Info, name: str) -> tuple[PacketFiel
         if header.preamble.name == name:
             fields = tuple(PacketField(field.id, field.name, field.bitwidth) for field in header.metadata)
             if any(field.width <= 0 for field in fields) or sum(field.width for field in fields) % 8:
-                raise invalid(f"controller header {name}: its fields do not fill whole bytes"
-                )
+                raise invalid(f"controller header {name}: its fields do not fill whole bytes")
             if len({field.id for field in fields}) != len(fields):
                 raise invalid(f"controller header {name}: a field id twice")
             return fields

@@ -19,7 +19,7 @@ def header_bytes(fields: tuple[PacketField, ...]) -> int:
 
 
 def parse_packet_in(frame: bytes, fields: tuple[PacketField, ...]) -> p4runtime_pb2.PacketIn | None:
-    """A frame that left on the CPU port, as the controller gets it; None when it is shorter than its header."""
+    """A frame that left on the CPU port, as the controller gets it; None when it is too short."""
     length = header_bytes(fields)
     if len(frame) < length:
         return None

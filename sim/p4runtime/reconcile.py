@@ -49,7 +49,8 @@ def _carry_entity(entity: p4runtime_pb2.Entity, old: Schema, new: Pipeline) -> N
             _carry_table_entry(entity, old, new)
     elif which == "counter_entry":
         if entity.counter_entry.data.packet_count or entity.counter_entry.data.byte_count:
-            counter = _by_name(new.schema.counters, old.counters[entity.counter_entry.counter_id].name, "counter")
+            name = old.counters[entity.counter_entry.counter_id].name
+            counter = _by_name(new.schema.counters, name, "counter")
             entity.counter_entry.counter_id = counter.id
             new.apply(Update(type=Update.MODIFY, entity=entity))
     else:
@@ -63,7 +64,8 @@ def _carry_table_entry(entity: p4runtime_pb2.Entity, old: Schema, new: Pipeline)
     field_names = {field.id: field.name for field in old_table.fields}
     new_fields = {field.id: field for field in new_table.fields}
     for match in entry.match:
-        match.field_id = _by_name(new_fields, field_names[match.field_id], f"key of table {new_table.name}").id
+        name = field_names[match.field_id]
+        match.field_id = _by_name(new_fields, name, f"key of table {new_table.name}").id
     entry.table_id = new_table.id
     if entry.HasField("action"):
         _carry_action(entry.action.action, old, new.schema)

@@ -113,9 +113,7 @@ def _check_presence(kind: int, present: bool, what: str) -> None:
         raise RequestError(Code.NOT_FOUND, f"there is no {what}")
 
 
-def _canonical_replicas(
-    replicas: Iterable[p4runtime_pb2.Replica], what: str
-) -> list[tuple[int, int]]:
+def _canonical_replicas(replicas: Iterable[p4runtime_pb2.Replica], what: str) -> list[tuple[int, int]]:
     """The (egress port, replica id) pairs of ``replicas``, whose ports are made canonical in place.
 
     Raises RequestError(INVALID_ARGUMENT) for a port or instance out of range and for a pair that is twice.

@@ -56,7 +56,8 @@ class P4RuntimeServer:
             port = 0
         if port == 0:
             raise UsageError(
-                f"cannot listen on {address} for P4Runtime: is the port taken? Choose another --grpc-server-addr"
+                f"cannot listen on {address} for P4Runtime, the port may be taken: "
+                "choose another --grpc-server-addr"
             )
         self.address = f"{address.rpartition(':')[0]}:{port}"
 

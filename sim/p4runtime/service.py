@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
@@ -37,12 +37,12 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     # Unary calls
 
-    def Capabilities(  # noqa: N802
+    def Capabilities(
         self, request: p4runtime_pb2.CapabilitiesRequest, context: grpc.ServicerContext
     ) -> p4runtime_pb2.CapabilitiesResponse:
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
-    def SetForwardingPipelineConfig(  # noqa: N802
+    def SetForwardingPipelineConfig(
         self, request: p4runtime_pb2.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
     ) -> p4runtime_pb2.SetForwardingPipelineConfigResponse:
         try:
@@ -54,7 +54,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             context.abort(error.code, error.message)
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
-    def GetForwardingPipelineConfig(  # noqa: N802
+    def GetForwardingPipelineConfig(
         self, request: GetRequest, context: grpc.ServicerContext
     ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
         try:
@@ -74,7 +74,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             response.config.p4_device_config = config.p4_device_config
         return response
 
-    def Write(  # noqa: N802
+    def Write(
         self, request: p4runtime_pb2.WriteRequest, context: grpc.ServicerContext
     ) -> p4runtime_pb2.WriteResponse:
         try:
@@ -90,7 +90,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             _abort_batch(context, outcomes, "update")
         return p4runtime_pb2.WriteResponse()
 
-    def Read(  # noqa: N802
+    def Read(
         self, request: p4runtime_pb2.ReadRequest, context: grpc.ServicerContext
     ) -> Iterator[p4runtime_pb2.ReadResponse]:
         try:
@@ -107,7 +107,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
 
     # The stream
 
-    def StreamChannel(  # noqa: N802
+    def StreamChannel(
         self, requests: Iterator[p4runtime_pb2.StreamMessageRequest], context: grpc.ServicerContext
     ) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
         controller = Controller(Outbox(MAX_WAITING_PACKET_INS))
@@ -115,7 +115,10 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         # The stream ends when the controller closes its side, when it goes away, or when it is refused.
         context.add_callback(controller.outbox.close)
         reader = threading.Thread(
-            target=self._read_stream, args=(requests, controller, refused), name="p4runtime-stream", daemon=True
+            target=self._read_stream,
+            args=(requests, controller, refused),
+            name="p4runtime-stream",
+            daemon=True,
         )
         reader.start()
         try:
@@ -166,7 +169,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             if which == "packet":
                 message.error.packet_out.SetInParent()
                 if controller is not self._arbitration.primary:
-                    raise RequestError(Code.PERMISSION_DENIED, "packet-out: only the primary may send packets")
+                    raise RequestError(Code.PERMISSION_DENIED, "packet-out: only the primary may do this")
                 self._device.packet_out(request.packet)
                 return
             if which == "digest_ack":
@@ -193,9 +196,7 @@ def _check_role(
         raise RequestError(Code.NOT_FOUND, "this switch has the default role only: leave the role unset")
 
 
-def _abort_batch(
-    context: grpc.ServicerContext, outcomes: list[RequestError | None], noun: str
-) -> None:
+def _abort_batch(context: grpc.ServicerContext, outcomes: list[RequestError | None], noun: str) -> None:
     message, metadata = batch_failure(outcomes, noun)
     context.set_trailing_metadata(metadata)
     context.abort(Code.UNKNOWN, message)

@@ -11,7 +11,7 @@ from switchreduce.sim.p4runtime import bytestrings
 from switchreduce.sim.p4runtime.match import KeyValue, decode_key, encode_key
 from switchreduce.sim.p4runtime.p4info import Schema, Table
 from switchreduce.sim.p4runtime.status import Code, RequestError, invalid
-from switchreduce.sim.target import Entry, EntryExists, EntryNotFound, Switch, TableFull
+from switchreduce.sim.target import Entry, EntryExists, Switch, TableFull
 
 Update = p4runtime_pb2.Update
 
@@ -238,9 +238,7 @@ class TableEntries:
             raise invalid(f"no table has id {table_id}")
         return table
 
-    def _address(
-        self, table: Table, message: p4runtime_pb2.TableEntry
-    ) -> tuple[tuple[KeyValue, ...], int]:
+    def _address(self, table: Table, message: p4runtime_pb2.TableEntry) -> tuple[tuple[KeyValue, ...], int]:
         """The key and priority that name an entry; raises RequestError(INVALID_ARGUMENT)."""
         if table.needs_priority and message.priority <= 0:
             raise invalid(f"table {table.name}: its kind of match needs a priority above 0")
@@ -326,10 +324,7 @@ def _passes(message: p4runtime_pb2.TableEntry, request: p4runtime_pb2.TableEntry
         (not wanted_action or message.action.action.action_id == wanted_action)
         and (not request.priority or message.priority == request.priority)
         and (not request.metadata or message.metadata == request.metadata)
-        and (
-            not request.controller_metadata
-            or message.controller_metadata == request.controller_metadata
-        )
+        and (not request.controller_metadata or message.controller_metadata == request.controller_metadata)
     )
 
 

@@ -57,9 +57,7 @@ def frame(payload: bytes, source: str = HOST, destination: str = SWITCH) -> byte
     return bytes(Ether(src=source, dst=destination, type=ETHER_TYPE) / Raw(payload))
 
 
-def test_frames_go_in_and_out_unchanged(
-    host: socket.socket, run_dataplane: Callable[..., DataPlane]
-) -> None:
+def test_frames_go_in_and_out_unchanged(host: socket.socket, run_dataplane: Callable[..., DataPlane]) -> None:
     driver = InterfaceDriver(1, SWITCH_SIDE)
     run_dataplane(driver)
     sizes = [46, 100, 1500]

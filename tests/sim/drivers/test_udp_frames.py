@@ -162,6 +162,5 @@ def test_a_batch_takes_no_more_frames_than_it_has_room_for() -> None:
     places = np.arange(3, dtype=np.int64) * 10
     ports = np.ones(3, np.int64)
     for batch in (Batch(2, 1000), Batch(3, 2 * (HEADER_BYTES + 10) + 1)):
-        assert 2 == udp_frames.wrap_payloads(
-            received, places, sizes, ports, 3, templates(), batch.data, batch.offset, batch.length, batch.port
-        )
+        arrays = (batch.data, batch.offset, batch.length, batch.port)
+        assert udp_frames.wrap_payloads(received, places, sizes, ports, 3, templates(), *arrays) == 2

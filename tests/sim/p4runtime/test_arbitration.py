@@ -24,7 +24,9 @@ def make_controller() -> Controller:
     return Controller(Outbox(max_packets=1))
 
 
-def arbitration_message(election_id: int | None, device_id: int = DEVICE) -> p4runtime_pb2.MasterArbitrationUpdate:
+def arbitration_message(
+    election_id: int | None, device_id: int = DEVICE
+) -> p4runtime_pb2.MasterArbitrationUpdate:
     message = p4runtime_pb2.MasterArbitrationUpdate(device_id=device_id)
     if election_id is not None:
         message.election_id.high = election_id >> 64

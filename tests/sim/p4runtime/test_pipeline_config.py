@@ -215,7 +215,8 @@ def test_other_calls_go_on_while_a_program_compiles(switch, connect: Callable, k
     monkeypatch.setattr(device, "Switch", slow_switch)
     first = connect(1)
     outcome: list[grpc.StatusCode] = []
-    setter = threading.Thread(target=lambda: outcome.append(refused(lambda: first.set_config(kitchen.config()))))
+    configure = lambda: first.set_config(kitchen.config())  # noqa: E731
+    setter = threading.Thread(target=lambda: outcome.append(refused(configure)))
     setter.start()
     assert compiling.wait(10)
     assert first.client.api_version()

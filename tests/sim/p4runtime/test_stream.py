@@ -79,7 +79,8 @@ def test_streams_do_not_starve_other_calls(switch, connect: Callable) -> None:
         assert controller.client.api_version().startswith("1.")
     with grpc.insecure_channel(switch.server.address) as channel:
         stub = type(controllers[0].stub)(channel)
-        too_many = p4runtime_pb2.StreamMessageRequest(arbitration={"device_id": 3, "election_id": {"low": 99}})
+        arbitration = {"device_id": 3, "election_id": {"low": 99}}
+        too_many = p4runtime_pb2.StreamMessageRequest(arbitration=arbitration)
         with pytest.raises(grpc.RpcError) as refused:
             list(stub.StreamChannel(iter([too_many])))
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
