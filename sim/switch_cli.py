@@ -155,7 +155,7 @@ def _load(args: argparse.Namespace) -> Switch:
         program = load_program(data)
     except ValueError as error:
         raise UsageError(f"{args.json} is not a BMv2 JSON: {error}") from error
-    return Switch(program, cpu_port=args.cpu_port, drop_port=args.drop_port, progress=_progress)
+    return Switch(program, drop_port=args.drop_port, progress=_progress)
 
 
 def _open_drivers(args: argparse.Namespace, stack: contextlib.ExitStack) -> list[PortDriver]:

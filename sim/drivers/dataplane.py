@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 
 from switchreduce.sim.target import Frames, Switch
 
-# A batch: 16 super-datagrams of 64 KiB with their headers. A packet in may leave as many replicas.
+# A batch: 16 super-datagrams of 64 KiB with their headers.
 BATCH_FRAMES = 2048
 BATCH_BYTES = 2 * 2**20
+
+# A frame may leave as many replicas. Memory that no frame reaches costs nothing.
+OUTGOING_FRAMES = 8 * BATCH_FRAMES
+OUTGOING_BYTES = 16 * BATCH_BYTES
+MAX_OUTGOING_BYTES = 2**30
 
 MAX_WAITING_PACKET_OUTS = 1024
 
@@ -38,7 +43,7 @@ class PortDriver(Protocol):
     place: str
 
     def receive(self, frames: Frames) -> None:
-        """Fills ``frames`` from its start with frames that wait, sets ``frames.count``; never blocks."""
+        """Fills the empty ``frames`` with frames that wait and sets its ``count``; never blocks."""
 
     def send(self, frames: Frames, selected: NDArray[np.int64]) -> None:
         """Sends the frames with the given indices, all for owned ports, in that order."""
@@ -55,6 +60,7 @@ class DataPlaneCounters:
 
     no_program: int = 0  # came in before a pipeline was set
     no_port: int = 0  # left on a port that no driver has
+    too_many_replicas: int = 0  # would have become more frames than memory for them
     packets_out: int = 0  # from a controller
 
 
@@ -76,7 +82,7 @@ class DataPlane:
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
         self._incoming = Frames.allocate(BATCH_FRAMES, BATCH_BYTES)
-        self._outgoing = Frames.allocate(BATCH_FRAMES, BATCH_BYTES)
+        self._outgoing = Frames.allocate(OUTGOING_FRAMES, OUTGOING_BYTES)
         self._start_ns = time.monotonic_ns()
 
     def install(self, switch: Switch) -> None:
@@ -102,6 +108,7 @@ class DataPlane:
                     if key.data is None:
                         self._run_packet_outs()
                     else:
+                        self._incoming.clear()
                         key.data.receive(self._incoming)
                         self._process()
 
@@ -115,7 +122,10 @@ class DataPlane:
     def summary(self) -> list[str]:
         """Lines for an operator: one per driver, then the data plane's own."""
         c = self.counters
-        own = f"switch: {c.packets_out} packet-outs; lost: {c.no_program} no program, {c.no_port} no port"
+        own = (
+            f"switch: {c.packets_out} packet-outs; lost: {c.no_program} no program, {c.no_port} no port, "
+            f"{c.too_many_replicas} too many replicas"
+        )
         return [driver.summary() for driver in self._drivers] + [own]
 
     def _wake(self) -> None:
@@ -128,26 +138,37 @@ class DataPlane:
         assert self.cpu_port is not None
         while self._packet_outs:
             frame = self._packet_outs.popleft()
-            self._incoming.data[: len(frame)] = np.frombuffer(frame, np.uint8)
-            self._incoming.offset[0] = 0
-            self._incoming.length[0] = len(frame)
-            self._incoming.port[0] = self.cpu_port
-            self._incoming.count = 1
+            self._incoming.clear()
+            self._incoming.append(self.cpu_port, frame)
             self.counters.packets_out += 1
             self._process()
 
     def _process(self) -> None:
         """Runs the incoming batch through the switch and hands on what leaves it."""
-        incoming, outgoing = self._incoming, self._outgoing
+        incoming = self._incoming
         switch = self._switch
         if switch is None:
             self.counters.no_program += incoming.count
             return
-        done = 0
-        while done < incoming.count:
+        while incoming.cursor < incoming.count:
             now_us = (time.monotonic_ns() - self._start_ns) // 1000
-            done += switch.process_batch(incoming, outgoing, now_us)
-            self._dispatch(outgoing)
+            self._outgoing.clear()
+            try:
+                switch.process_batch(incoming, self._outgoing, now_us)
+            except ValueError:
+                self._make_room()
+                continue
+            self._dispatch(self._outgoing)
+
+    def _make_room(self) -> None:
+        """Doubles the outgoing batch, which does not hold the replicas of the next frame; that frame is
+        dropped when the batch is as large as it may get."""
+        outgoing = self._outgoing
+        if outgoing.data.size < MAX_OUTGOING_BYTES:
+            self._outgoing = Frames.allocate(2 * outgoing.offset.size, 2 * outgoing.data.size)
+        else:
+            self.counters.too_many_replicas += 1
+            self._incoming.cursor += 1
 
     def _dispatch(self, outgoing: Frames) -> None:
         ports = outgoing.port[: outgoing.count]

@@ -69,7 +69,7 @@ class InterfaceDriver:
 
     def receive(self, frames: Frames) -> None:
         """Fills ``frames`` with frames that wait, as far as there is room; never blocks."""
-        view = memoryview(frames.data)
+        view = frames.data.data
         count = 0
         at = 0
         while count < len(frames.offset) and at + MAX_FRAME_BYTES <= frames.data.size:
@@ -106,7 +106,7 @@ class InterfaceDriver:
 
     def send(self, frames: Frames, selected: NDArray[np.int64]) -> None:
         """Sends the ``selected`` frames (indices, int64[n]) as they are."""
-        view = memoryview(frames.data)
+        view = frames.data.data
         starts, lengths = frames.offset[selected].tolist(), frames.length[selected].tolist()
         for start, length in zip(starts, lengths, strict=True):
             if self._send_frame(view[start : start + length]):

@@ -86,14 +86,14 @@ class UdpDriver:
         self.owned = np.zeros(PORTS, np.bool_)
         self._templates = np.zeros((PORTS, HEADER_BYTES), np.uint8)
         self._received = np.empty(SLOTS * SLOT_BYTES, np.uint8)
-        self._slots = [memoryview(slot) for slot in self._received.reshape(SLOTS, SLOT_BYTES)]
+        self._slots = [slot.data for slot in self._received.reshape(SLOTS, SLOT_BYTES)]
         self._slot_start = np.arange(SLOTS, dtype=np.int64) * SLOT_BYTES
         self._slot_size, self._slot_segment, self._slot_port = np.zeros((3, SLOTS), np.int64)
         self._payload_at, self._payload_size, self._payload_port = np.zeros(
             (3, SLOTS * SLOT_SEGMENTS), np.int64
         )
         self._outgoing = np.empty(0, np.uint8)
-        self._outgoing_view = memoryview(self._outgoing)
+        self._outgoing_view = self._outgoing.data
         self._runs = np.empty((5, 0), np.int64)
         self._segment_messages: dict[int, list[tuple[int, int, bytes]]] = {}
 
@@ -196,7 +196,7 @@ class UdpDriver:
         needed = 2 * frames.data.size if self.impairment is not None else frames.data.size
         if self._outgoing.size < needed:
             self._outgoing = np.empty(needed, np.uint8)
-            self._outgoing_view = memoryview(self._outgoing)
+            self._outgoing_view = self._outgoing.data
         if self._runs.shape[1] < count:
             self._runs = np.empty((5, max(count, len(frames.offset))), np.int64)
 

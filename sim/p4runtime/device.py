@@ -14,8 +14,6 @@ from switchreduce.sim.p4runtime.reconcile import carry_over
 from switchreduce.sim.p4runtime.status import Code, RequestError, invalid
 from switchreduce.sim.target import Switch
 
-Action = p4runtime_pb2.SetForwardingPipelineConfigRequest
-
 
 class Device:
     """One switch behind P4Runtime. May be called from any thread.
@@ -46,37 +44,32 @@ class Device:
         """Carries out SetForwardingPipelineConfig, which may take seconds to compile; raises RequestError."""
         action = request.action
         if action not in (
-            Action.VERIFY,
-            Action.VERIFY_AND_SAVE,
-            Action.VERIFY_AND_COMMIT,
-            Action.COMMIT,
-            Action.RECONCILE_AND_COMMIT,
+            request.VERIFY,
+            request.VERIFY_AND_SAVE,
+            request.VERIFY_AND_COMMIT,
+            request.COMMIT,
+            request.RECONCILE_AND_COMMIT,
         ):
             raise invalid("the action is not set")
         with self._configuring:
-            if action == Action.COMMIT:
+            if action == request.COMMIT:
                 self._commit_saved(request, check_primary)
                 return
             schema, program = verify(request.config)
-            if action == Action.VERIFY:
+            if action == request.VERIFY:
                 return
-            if action == Action.RECONCILE_AND_COMMIT and self._same_program(request.config):
+            if action == request.RECONCILE_AND_COMMIT and self._same_program(request.config):
                 self._relabel(request.config, check_primary)
                 return
-            switch = Switch(
-                program,
-                cpu_port=self._dataplane.cpu_port,
-                drop_port=self._drop_port,
-                progress=self._progress,
-            )
+            switch = Switch(program, drop_port=self._drop_port, progress=self._progress)
             pipeline = Pipeline(request.config, schema, switch)
             with self._state:
                 # The primary may have changed while the program compiled.
                 check_primary()
-                if action == Action.RECONCILE_AND_COMMIT and self._running is not None:
+                if action == request.RECONCILE_AND_COMMIT and self._running is not None:
                     carry_over(self._running, pipeline)
                 self._pipeline = pipeline
-                if action != Action.VERIFY_AND_SAVE:
+                if action != request.VERIFY_AND_SAVE:
                     self._run(pipeline)
 
     def config(self) -> p4runtime_pb2.ForwardingPipelineConfig | None:

@@ -22,9 +22,6 @@ MAX_WAITING_PACKET_INS = 1024
 # A default gRPC client takes messages up to 4 MiB; entities are a few hundred bytes.
 ENTITIES_PER_RESPONSE = 1000
 
-GetRequest = p4runtime_pb2.GetForwardingPipelineConfigRequest
-
-
 class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     """Answers P4Runtime calls for one device. gRPC calls it from its worker threads."""
 
@@ -55,7 +52,7 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def GetForwardingPipelineConfig(
-        self, request: GetRequest, context: grpc.ServicerContext
+        self, request: p4runtime_pb2.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
     ) -> p4runtime_pb2.GetForwardingPipelineConfigResponse:
         try:
             self._check_device(request.device_id)
@@ -68,9 +65,9 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         response.config.SetInParent()
         if config.HasField("cookie"):
             response.config.cookie.CopyFrom(config.cookie)
-        if request.response_type in (GetRequest.ALL, GetRequest.P4INFO_AND_COOKIE):
+        if request.response_type in (request.ALL, request.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(config.p4info)
-        if request.response_type in (GetRequest.ALL, GetRequest.DEVICE_CONFIG_AND_COOKIE):
+        if request.response_type in (request.ALL, request.DEVICE_CONFIG_AND_COOKIE):
             response.config.p4_device_config = config.p4_device_config
         return response
 

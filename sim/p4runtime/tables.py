@@ -11,7 +11,7 @@ from switchreduce.sim.p4runtime import bytestrings
 from switchreduce.sim.p4runtime.match import KeyValue, decode_key, encode_key
 from switchreduce.sim.p4runtime.p4info import Schema, Table
 from switchreduce.sim.p4runtime.status import Code, RequestError, invalid
-from switchreduce.sim.target import Entry, EntryExists, Switch, TableFull
+from switchreduce.sim.target import Entry, EntryExists, Switch, TableConst, TableFull
 
 Update = p4runtime_pb2.Update
 
@@ -68,7 +68,7 @@ class TableEntries:
                     yield message
 
     def _insert(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
-        if table.is_const:
+        if self._has_const_entries(table):
             raise _denied(f"table {table.name} is constant")
         if not table.fields:
             raise invalid(f"table {table.name} has no key: set its default action instead")
@@ -92,9 +92,9 @@ class TableEntries:
     def _modify(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
         self._check_resources(table, message)
         key, priority = self._address(table, message)
-        known = self._find(table, key, priority)
+        self._find(table, key, priority)
         if message.HasField("action"):
-            if self._is_const(table, known):
+            if self._has_const_entries(table):
                 raise _denied(f"table {table.name}: a constant entry keeps its action")
             entry = self._entry(table, message, key, priority)
             try:
@@ -106,11 +106,10 @@ class TableEntries:
             self._set_counter(table, key, priority, message.counter_data)
 
     def _delete(self, table: Table, message: p4runtime_pb2.TableEntry) -> None:
-        if table.is_const:
+        if self._has_const_entries(table):
             raise _denied(f"table {table.name} is constant")
         key, priority = self._address(table, message)
-        if self._is_const(table, self._find(table, key, priority)):
-            raise _denied(f"table {table.name}: this entry is constant")
+        self._find(table, key, priority)
         self._switch.tables[table.name].delete(key, priority)
         self._cookies.pop((table.id, key, priority), None)
 
@@ -122,11 +121,12 @@ class TableEntries:
             yield self._default_message(table)
             return
         wanted_key = decode_key(table, request.match) if request.match else None
+        is_const = self._has_const_entries(table)
         with_counter = request.HasField("counter_data") and table.direct_counter_id is not None
         for entry in self._switch.tables[table.name].entries():
             if wanted_key is not None and entry.key != wanted_key:
                 continue
-            message = p4runtime_pb2.TableEntry(table_id=table.id, is_const=self._is_const(table, entry))
+            message = p4runtime_pb2.TableEntry(table_id=table.id, is_const=is_const)
             message.match.extend(encode_key(table, entry.key))
             message.action.CopyFrom(self._action_message(entry.action, entry.params))
             if table.needs_priority:
@@ -160,6 +160,8 @@ class TableEntries:
         action, params = self._action(table, message, as_default=True)
         try:
             target.set_default(action, params)
+        except TableConst:
+            raise _denied(f"table {table.name}: the default action is constant") from None
         except ValueError as error:
             raise invalid(f"table {table.name}: {error}") from None
         self._default_cookies[table.id] = _cookies(message)
@@ -303,8 +305,9 @@ class TableEntries:
             message.action.params.add(param_id=param.id, value=bytestrings.encode(value))
         return message
 
-    def _is_const(self, table: Table, entry: Entry) -> bool:
-        return table.is_const
+    def _has_const_entries(self, table: Table) -> bool:
+        """Whether the program fixes the entries; the target also holds those of `entries` without `const`."""
+        return table.is_const or self._switch.tables[table.name].is_const
 
 
 def check_counter_data(data: p4runtime_pb2.CounterData) -> None:
