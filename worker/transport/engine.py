@@ -15,7 +15,7 @@ from collections import deque
 import numpy as np
 
 from switchreduce.p4 import constants
-from switchreduce.p4.packet import Build, datagram_dtype
+from switchreduce.p4.packet import Build, datagram_dtype, load_build
 from switchreduce.worker.transport import kernels
 from switchreduce.worker.transport.kernels import IDLE, IN_FLIGHT, LOST
 from switchreduce.worker.transport.session import Op, Segment, Session, TransportStats
@@ -290,4 +290,17 @@ class SlotEngine:
             self._state[oldest] = LOST
 
 
-__all__ = ["MAX_BURST", "Op", "Segment", "Session", "SlotEngine", "TransportStats"]
+def warm_up() -> None:
+    """Run every kernel once on one packet's worth of data."""
+    engine = SlotEngine(Session(job=1, generation=1, rank=0, slots=1), load_build(), rows=1)
+    segment = engine.allocate(Op.SUM, 1)
+    assert segment is not None
+    engine.queue(segment)
+    result = engine.datagrams_to_send(0.0).copy()
+    result["kind"] = constants.KIND_RESULT
+    data = result.view(np.uint8).reshape(-1)
+    engine.receive_datagrams(data, data.size, data.size, 0.0)
+    assert segment.done
+
+
+__all__ = ["MAX_BURST", "Op", "Segment", "Session", "SlotEngine", "TransportStats", "warm_up"]

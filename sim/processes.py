@@ -1,0 +1,120 @@
+"""Start and stop this project's own commands as processes, and wait until they say that they are ready."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from types import TracebackType
+
+from switchreduce.errors import SwitchReduceError
+
+LINES_KEPT = 200
+STOP_TIMEOUT = 5.0  # s from SIGTERM to SIGKILL
+
+
+class Process:
+    """A `switchreduce` command that runs beside this one; its output is read, kept and searched."""
+
+    def __init__(self, name: str, *arguments: str, echo: bool = False) -> None:
+        self.name = name
+        self._echo = echo
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._changed = threading.Condition()
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "switchreduce.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            with self._changed:
+                self._lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+            if self._echo:
+                print(f"  {self.name}: {line.rstrip()}", file=sys.stderr, flush=True)
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def output(self) -> str:
+        with self._changed:
+            return "\n".join(self._lines)
+
+    def wait_for(self, pattern: str, timeout: float) -> re.Match[str]:
+        """The first match of `pattern` in the output. Raises SwitchReduceError if the process ends first or
+        `timeout` seconds pass."""
+
+        def ended() -> bool:
+            return not self._reader.is_alive()
+
+        found: list[re.Match[str]] = []
+
+        def look() -> bool:
+            match = re.search(pattern, "\n".join(self._lines))
+            if match:
+                found.append(match)
+            return bool(match) or ended()
+
+        with self._changed:
+            self._changed.wait_for(look, timeout)
+        if found:
+            return found[0]
+        if self._popen.poll() is not None:
+            raise SwitchReduceError(f"{self.name} stopped: {self.last_line or 'no word'}")
+        raise SwitchReduceError(f"{self.name} was not ready within {timeout:g} s: {self.last_line or 'no word'}")
+
+    @property
+    def last_line(self) -> str:
+        with self._changed:
+            return next((line for line in reversed(self._lines) if line.strip()), "")
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status. Raises SwitchReduceError if it still runs after `timeout` seconds."""
+        try:
+            status = self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise SwitchReduceError(f"{self.name} did not finish within {timeout:g} s") from None
+        self._reader.join(STOP_TIMEOUT)
+        return status
+
+    def kill(self) -> None:
+        """kill -9, as a crash would."""
+        self._popen.kill()
+        self._popen.wait()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
+
+    def stop(self) -> None:
+        """Ask it to end, and make it end if it does not."""
+        if self._popen.poll() is None:
+            self._popen.terminate()
+            try:
+                self._popen.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._popen.kill()
+                self._popen.wait()
+        self._reader.join(STOP_TIMEOUT)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
