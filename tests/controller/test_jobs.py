@@ -68,8 +68,9 @@ class Bench:
         while self.writes:
             self.carry_out()
 
-    def join(self, job, rank, world_size, **more):
-        request = pb.JoinRequest(job=job, rank=rank, world_size=world_size, host=f"node{rank}", pid=rank, **more)
+    def join(self, job, rank, world_size, slots=8, **more):
+        who = {"host": f"node{rank}", "pid": rank}
+        request = pb.JoinRequest(job=job, rank=rank, world_size=world_size, slots=slots, **who, **more)
         member = self.jobs.join(request, self.now)
         self.perform()
         return member
@@ -134,7 +135,9 @@ def test_a_job_runs_when_every_rank_has_shown_where_it_is(bench):
     invitations = [bench.last(member) for member in members]
     assert len({i.generation for i in invitations}) == 1
     assert len({i.ticket for i in invitations}) == 3
-    assert {(i.data_host, i.data_port, i.lanes, i.job_id) for i in invitations} == {("10.0.0.1", 21330, 256, 1)}
+    assert {(i.data_host, i.data_port, i.lanes, i.job_id) for i in invitations} == {
+        ("10.0.0.1", 21330, 256, 1)
+    }
     assert bench.hello(members[0])
     assert bench.hello(members[1])
     bench.settle()
@@ -192,7 +195,12 @@ def test_differing_world_sizes_end_the_job_for_all(bench):
 
 @pytest.mark.parametrize(
     ("rank", "world_size", "text"),
-    [(1, 2, "has joined already, from node1, pid 1"), (2, 2, "out of range"), (0, 9, "1 to 8"), (0, 0, "1 to 8")],
+    [
+        (1, 2, "has joined already, from node1, pid 1"),
+        (2, 2, "out of range"),
+        (0, 9, "1 to 8"),
+        (0, 0, "1 to 8"),
+    ],
 )
 def test_a_bad_joiner_alone_is_refused(bench, rank, world_size, text):
     first = bench.join("train", 1, 2)
@@ -564,7 +572,9 @@ class AnyOrder(RuleBasedStateMachine):
             if "ready" in kinds:
                 assert kinds[0] == "invitation"
                 assert kinds.index("ready") > 0
-            assert ("ended" in kinds) == (member.ended and member in self.streams) or member not in self.streams
+            assert ("ended" in kinds) == (
+                member.ended and member in self.streams
+            ) or member not in self.streams
 
     def teardown(self):
         self.bench.jobs.shut_down("over")
