@@ -116,12 +116,12 @@ def build(folder: Path = BUILD) -> None:
             "sources": source_digests(),
             "constants": read_constants((ROOM / "constants.p4").read_text()),
             "builds": {v.name: {"lanes": v.lanes, "layout": v.layout} for v in VARIANTS},
-            "outputs": {},
         }
+        outputs = {}
         for path in sorted(Path(scratch).iterdir()):
-            manifest["outputs"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            outputs[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
             shutil.copyfile(path, folder / path.name)
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "outputs": outputs}, indent=2) + "\n")
 
 
 def stale(folder: Path = BUILD) -> list[str]:

@@ -195,7 +195,9 @@ def test_ip_that_cannot_be_trusted_is_dropped(bench):
     assert bench.switch.process(2, trailing) == []
     fragment = bench.frame(1, payload, flags="MF")
     assert bench.switch.process(2, fragment) == []
-    options = bytes(Ether() / IP(src="10.0.0.2", dst=AGGREGATION, options=b"\x01\x01\x01\x01") / UDP() / payload)
+    options = bytes(
+        Ether() / IP(src="10.0.0.2", dst=AGGREGATION, options=b"\x01\x01\x01\x01") / UDP() / payload
+    )
     assert bench.switch.process(2, options) == []
     assert bench.drops() == {
         constants.DROP_IP_CHECKSUM: 1,
@@ -242,7 +244,12 @@ def test_arp_and_ping_are_answered(bench):
         )
         ((port, out),) = bench.switch.process(1, bytes(echo))
         answer = Ether(out)
-        assert (port, answer[ICMP].type, answer[IP].src, answer[IP].dst) == (1, 0, AGGREGATION, rank_address(0))
+        assert (port, answer[ICMP].type, answer[IP].src, answer[IP].dst) == (
+            1,
+            0,
+            AGGREGATION,
+            rank_address(0),
+        )
         checksum = answer[ICMP].chksum
         del answer[ICMP].chksum
         assert ICMP(bytes(answer[ICMP])).chksum == checksum

@@ -22,7 +22,9 @@ from switchreduce.worker.transport.session import Op, Segment, Session, Transpor
 from switchreduce.worker.transport.window import RoundTrip, Window
 
 MAX_SEGMENTS = 64  # queued and not yet done
-MAX_BURST = 64  # datagrams of one datagrams_to_send: what one UDP_SEGMENT send may hold (Linux UDP_MAX_SEGMENTS)
+MAX_BURST = (
+    64  # datagrams of one datagrams_to_send: what one UDP_SEGMENT send may hold (Linux UDP_MAX_SEGMENTS)
+)
 PROBES = 2  # packets sent again when a timeout passes without any result
 
 
