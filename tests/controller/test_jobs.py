@@ -415,7 +415,7 @@ def test_reports_are_answered_when_all_have_spoken(bench):
     assert not bench.answers
     bench.jobs.report(bench.who(one), 4, "shape (4,)", "b", bench.now)
     bench.perform()
-    assert bench.answers == dict.fromkeys("ab", {0: "shape (3,)", 1: "shape (4,)"})
+    assert bench.answers == {token: {0: "shape (3,)", 1: "shape (4,)"} for token in "ab"}
 
 
 def test_reports_are_answered_in_time_without_the_silent(bench):
@@ -434,7 +434,7 @@ def test_reports_do_not_wait_for_those_who_left_or_for_an_ended_job(bench):
     bench.jobs.report(bench.who(one), 1, "too", "b", bench.now)
     bench.jobs.leave(bench.who(two), 1, bench.now)
     bench.perform()
-    assert bench.answers == dict.fromkeys("ab", {0: "here", 1: "too"})
+    assert bench.answers == {token: {0: "here", 1: "too"} for token in "ab"}
     bench.jobs.report(bench.who(zero), 2, "x" * 10_000, "c", bench.now)
     bench.jobs.stream_broken(one)
     bench.perform()
