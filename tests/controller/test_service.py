@@ -229,7 +229,7 @@ def test_a_controller_without_a_switch_says_so():
 
 def test_a_taken_port_is_named(plane: Plane):
     line = failing_controller("--switch", plane.p4runtime, "--listen", plane.address)
-    assert f"error: cannot listen at {plane.address}: the port is taken" in line
+    assert f"error: cannot listen at {plane.address}: Address already in use" in line
 
 
 @pytest.mark.parametrize(
