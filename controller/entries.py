@@ -76,7 +76,7 @@ def local(aggregation_address: int, switch_mac: int) -> Stages:
     return (
         _inserts(
             [
-                TableEntry("Ingress.local_addresses", {"address": aggregation_address}),
+                TableEntry("SwitchIngress.local_addresses", {"address": aggregation_address}),
                 _neighbour(aggregation_address, switch_mac),
             ]
         ),
@@ -86,9 +86,9 @@ def local(aggregation_address: int, switch_mac: int) -> Stages:
 def host(new: Host, old: Host | None, switch_mac: int) -> Stages:
     """Forwards to a host behind `new.port`, answering ARP for it in the way of a router (RFC 1027)."""
     route = TableEntry(
-        "Ingress.forward.routes",
+        "SwitchIngress.forward.routes",
         {"destination": (new.address, 32)},
-        "Ingress.forward.forward",
+        "SwitchIngress.forward.forward",
         {"port": new.port, "source_mac": switch_mac, "destination_mac": new.mac},
     )
     if old is not None:
@@ -97,23 +97,23 @@ def host(new: Host, old: Host | None, switch_mac: int) -> Stages:
 
 
 def _neighbour(address: int, mac: int) -> TableEntry:
-    return TableEntry("Ingress.arp.neighbours", {"address": address}, "Ingress.arp.reply", {"mac": mac})
+    return TableEntry("SwitchIngress.arp.neighbours", {"address": address}, "SwitchIngress.arp.reply", {"mac": mac})
 
 
 def _forming(lease: Lease, generation: int) -> TableEntry:
     return TableEntry(
-        "Ingress.hello.forming_jobs",
+        "SwitchIngress.hello.forming_jobs",
         {"job": lease.job_id, "generation": generation},
-        "Ingress.hello.punt",
+        "SwitchIngress.hello.punt",
     )
 
 
 def _endpoints(lease: Lease, locations: Sequence[Location]) -> list[SwitchEntity]:
     return [
         TableEntry(
-            "Egress.endpoints",
+            "SwitchEgress.endpoints",
             {"endpoint": endpoint},
-            "Egress.send_to",
+            "SwitchEgress.send_to",
             {"mac": where.mac, "address": where.address, "udp_port": where.udp_port, "rank": rank},
         )
         for rank, (endpoint, where) in enumerate(zip(lease.endpoints, locations, strict=True))
@@ -130,7 +130,7 @@ def _group(lease: Lease, locations: Sequence[Location]) -> MulticastGroup:
 def _members(lease: Lease, generation: int, locations: Sequence[Location]) -> list[SwitchEntity]:
     return [
         TableEntry(
-            "Ingress.admission.members",
+            "SwitchIngress.admission.members",
             {
                 "job": lease.job_id,
                 "generation": generation,
@@ -138,7 +138,7 @@ def _members(lease: Lease, generation: int, locations: Sequence[Location]) -> li
                 "source_address": where.address,
                 "source_port": where.udp_port,
             },
-            "Ingress.admission.admit",
+            "SwitchIngress.admission.admit",
             {
                 "rank_bit": 1 << rank,
                 "full_mask": (1 << len(locations)) - 1,

@@ -91,10 +91,10 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         packets: dict[tuple[int, int, int], int] = {}
         drops: dict[str, int] = {}
         try:
-            for entry in await self.link.read_table("Ingress.admission.members"):
+            for entry in await self.link.read_table("SwitchIngress.admission.members"):
                 key = (int(entry.match["job"]), int(entry.match["generation"]), int(entry.match["rank"]))  # type: ignore[arg-type]
                 packets[key] = entry.packets or 0
-            counted = await self.link.read_counter("Ingress.drops")
+            counted = await self.link.read_counter("SwitchIngress.drops")
             drops = {reason: counted.get(index, 0) for reason, index in drop_reasons().items()}
         except SwitchError as error:
             log.info("status without the switch's counters: %s", error)
@@ -167,7 +167,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
 
 def drop_reasons() -> dict[str, int]:
-    """Index into the counter ``Ingress.drops`` by reason, as in constants.p4 ("parser", "stale", ...)."""
+    """Index into the counter ``SwitchIngress.drops`` by reason, as in constants.p4 ("parser", "stale", ...)."""
     return {
         name.removeprefix("DROP_").lower(): index
         for name, index in vars(constants).items()

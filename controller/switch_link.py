@@ -193,7 +193,7 @@ class SwitchLink:
             if connection is None:
                 continue
             try:
-                await self._run(self._reader, connection.read_counter, "Ingress.drops")
+                await self._run(self._reader, connection.read_counter, "SwitchIngress.drops")
             except SwitchError as error:
                 if connection is self._connection:
                     self.fail(error)

@@ -1,4 +1,4 @@
-"""Compile the P4 program into ``p4/build``: ``python -m switchreduce.p4.build [--check]``.
+"""Compile the P4 program into ``p4/build``: ``python p4/build.py [--check]`` (``make p4``).
 
 The compiled JSON and P4Info are committed, so nobody needs a P4 compiler to run the system. The manifest
 beside them holds the sha256 of every source (so that a test notices a source that changed without a

@@ -78,7 +78,7 @@ class Bench:
         return self.switch.process(rank + 1, self.frame(rank, datagram.tobytes()))
 
     def drops(self) -> dict[int, int]:
-        counter = self.switch.counters["Ingress.drops"]
+        counter = self.switch.counters["SwitchIngress.drops"]
         counts = {reason: counter.read(reason)[0] for reason in range(constants.DROP_REASONS)}
         return {reason: count for reason, count in counts.items() if count}
 
@@ -285,12 +285,12 @@ def test_hosts_reach_each_other(bench):
 
 
 def test_a_result_without_an_endpoint_is_counted(bench):
-    endpoint = TableEntry("Egress.endpoints", {"endpoint": 2})
+    endpoint = TableEntry("SwitchEgress.endpoints", {"endpoint": 2})
     apply(bench.switch, ((Update(Action.DELETE, endpoint),),))
     for rank in range(3):
         out = bench.contribute(rank, lanes=1)
     assert sorted(port for port, _ in out) == [1, 3]
-    assert bench.switch.counters["Egress.undeliverable"].read(0)[0] == 1
+    assert bench.switch.counters["SwitchEgress.undeliverable"].read(0)[0] == 1
 
 
 # ------------------------------------------------------------------------------------ the three builds
