@@ -89,25 +89,27 @@ def test_host_entries_fit_the_program():
     ]
     assert decoded == [update.entity for stage in stages for update in stage]
     assert [entry.table for entry in decoded] == [
-        "Ingress.local_addresses",
-        "Ingress.arp.neighbours",
-        "Ingress.forward.routes",
-        "Ingress.arp.neighbours",
-        "Ingress.forward.routes",
+        "SwitchIngress.local_addresses",
+        "SwitchIngress.arp.neighbours",
+        "SwitchIngress.forward.routes",
+        "SwitchIngress.arp.neighbours",
+        "SwitchIngress.forward.routes",
     ]
 
 
 def test_byte_strings_are_the_shortest():
-    entry = TableEntry("Ingress.hello.forming_jobs", {"job": 0, "generation": 256}, "Ingress.hello.punt")
+    entry = TableEntry(
+        "SwitchIngress.hello.forming_jobs", {"job": 0, "generation": 256}, "SwitchIngress.hello.punt"
+    )
     match = entry.encode(SCHEMA).table_entry.match
     assert [part.exact.value for part in match] == [b"\0", b"\1\0"]
 
 
 def test_a_default_route_matches_everything():
     entry = TableEntry(
-        "Ingress.forward.routes",
+        "SwitchIngress.forward.routes",
         {"destination": (0, 0)},
-        "Ingress.forward.forward",
+        "SwitchIngress.forward.forward",
         {"port": 1, "source_mac": 2, "destination_mac": 3},
     )
     assert not entry.encode(SCHEMA).table_entry.match
@@ -116,9 +118,15 @@ def test_a_default_route_matches_everything():
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        (TableEntry("Ingress.nothing", {}), "Ingress.nothing"),
-        (TableEntry("Ingress.local_addresses", {"adress": 1}), "Ingress.local_addresses has the keys"),
-        (TableEntry("Ingress.local_addresses", {"address": 1}, "Ingress.nothing"), "Ingress.nothing"),
+        (TableEntry("SwitchIngress.nothing", {}), "SwitchIngress.nothing"),
+        (
+            TableEntry("SwitchIngress.local_addresses", {"adress": 1}),
+            "SwitchIngress.local_addresses has the keys",
+        ),
+        (
+            TableEntry("SwitchIngress.local_addresses", {"address": 1}, "SwitchIngress.nothing"),
+            "SwitchIngress.nothing",
+        ),
     ],
 )
 def test_a_name_that_the_program_lacks_is_named(entry, text):
@@ -128,7 +136,7 @@ def test_a_name_that_the_program_lacks_is_named(entry, text):
 
 def test_an_entry_reads_as_one_line():
     update = entries.local(10, 1)[0][0]
-    assert str(update) == "insert Ingress.local_addresses {'address': 10}"
+    assert str(update) == "insert SwitchIngress.local_addresses {'address': 10}"
 
 
 @pytest.mark.parametrize("text", ["", "02:53:52:00:00", "0253:52:00:00:01:00", "02:53:52:00:00:xx"])

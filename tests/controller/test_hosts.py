@@ -35,11 +35,11 @@ def test_a_fresh_switch_gets_its_own_address_and_the_given_hosts(table):
 def test_a_host_is_learned_once_and_moved_when_it_moves(table):
     learned = actions(table.learn(at("10.0.0.1")))
     assert learned == [
-        (Action.INSERT, "Ingress.forward.routes"),
-        (Action.INSERT, "Ingress.arp.neighbours"),
+        (Action.INSERT, "SwitchIngress.forward.routes"),
+        (Action.INSERT, "SwitchIngress.arp.neighbours"),
     ]
     assert table.learn(at("10.0.0.1")) == ()
-    assert actions(table.learn(at("10.0.0.1", port=2))) == [(Action.MODIFY, "Ingress.forward.routes")]
+    assert actions(table.learn(at("10.0.0.1", port=2))) == [(Action.MODIFY, "SwitchIngress.forward.routes")]
 
 
 @pytest.mark.parametrize("address", ["10.0.0.254", "10.0.0.7", "127.0.0.1"])

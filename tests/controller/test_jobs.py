@@ -146,7 +146,9 @@ def test_a_job_runs_when_every_rank_has_shown_where_it_is(bench):
     bench.settle()
     assert [bench.last(member).slots for member in members] == [16, 16, 16]
     names = sorted(key[0] for key in bench.entries)
-    assert names == ["Egress.endpoints"] * 3 + ["Ingress.admission.members"] * 3 + ["multicast group"]
+    assert names == ["SwitchEgress.endpoints"] * 3 + ["SwitchIngress.admission.members"] * 3 + [
+        "multicast group"
+    ]
 
 
 def test_entries_come_and_go_in_the_order_that_loses_and_leaks_nothing(bench):
@@ -159,7 +161,7 @@ def test_entries_come_and_go_in_the_order_that_loses_and_leaks_nothing(bench):
         {"group" if isinstance(u.entity, MulticastGroup) else u.entity.table for u in stage}
         for stage in closing.stages
     ]
-    assert kinds == [{"Ingress.admission.members"}, {"group"}, {"Egress.endpoints"}]
+    assert kinds == [{"SwitchIngress.admission.members"}, {"group"}, {"SwitchEgress.endpoints"}]
     lease = closing.job.lease
     assert lease in bench.leases.held  # until the switch has removed them
     bench.settle()
@@ -176,7 +178,7 @@ def test_admission_entries_say_what_each_rank_may_do(bench):
     group = bench.entries["multicast group", job.lease.group]
     for entry in admitted:
         rank = entry.match["rank"]
-        endpoint = bench.entries["Egress.endpoints", (("endpoint", entry.params["endpoint"]),)]
+        endpoint = bench.entries["SwitchEgress.endpoints", (("endpoint", entry.params["endpoint"]),)]
         assert endpoint.params["rank"] == rank
         assert endpoint.params["udp_port"] == entry.match["source_port"] == 1000 + rank
         assert {r.instance: r.port for r in group.replicas}[entry.params["endpoint"]] == entry.params["port"]
@@ -557,7 +559,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def running_jobs_have_all_their_entries(self):
         for job in self.bench.jobs:
-            admitted = [e for k, e in self.bench.entries.items() if k[0] == "Ingress.admission.members"]
+            admitted = [e for k, e in self.bench.entries.items() if k[0] == "SwitchIngress.admission.members"]
             mine = [e for e in admitted if e.match["generation"] == job.generation]
             if job.state is State.RUNNING:
                 assert len(mine) == job.world_size
