@@ -1,0 +1,50 @@
+"""Batches of frames in flat arrays, as the generated code takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass
+class Frames:
+    """Frame k is data[offset[k] : offset[k] + length[k]] and came in (or leaves) through port[k].
+
+    data: uint8[max_bytes]; offset, length (bytes) and port: int64[max_frames]. `count` frames are there; of
+    incoming ones the first `cursor` are done.
+    """
+
+    data: Bytes
+    offset: Numbers
+    length: Numbers
+    port: Numbers
+    count: int = 0
+    cursor: int = 0
+    used: int = field(default=0)  # bytes of data
+
+    @classmethod
+    def allocate(cls, max_frames: int, max_bytes: int) -> Frames:
+        offset, length, port = (np.zeros(max_frames, dtype=np.int64) for _ in range(3))
+        return cls(np.zeros(max_bytes, dtype=np.uint8), offset, length, port)
+
+    def clear(self) -> None:
+        self.count = self.cursor = self.used = 0
+
+    def append(self, port: int, frame: bytes) -> None:
+        """Adds a frame; ValueError when there is no room."""
+        k, n = self.count, len(frame)
+        if k == self.offset.size or self.used + n > self.data.size:
+            raise ValueError("the batch is full; allocate a larger one")
+        self.data[self.used : self.used + n] = np.frombuffer(frame, dtype=np.uint8)
+        self.offset[k], self.length[k], self.port[k] = self.used, n, port
+        self.used += n
+        self.count += 1
+
+    def frame(self, k: int) -> bytes:
+        at = int(self.offset[k])
+        return self.data[at : at + int(self.length[k])].tobytes()
