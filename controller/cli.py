@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import socket
 import sys
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -29,8 +30,8 @@ STOP_GRACE = 2.0  # seconds for ranks to hear of a stop and for entries to be re
 
 EXAMPLE = """\
 example:
-  switchreduce switch                 # in one terminal: the embedded switch
-  switchreduce controller             # in another: programs it, then lets workers join
+  switchreduce switch --no-p4 --cpu-port 510 --udp 127.0.0.1:21330    # one terminal: the embedded switch
+  switchreduce controller                                             # another: program it, let workers join
 
 With BMv2 in the place of the embedded switch:
   simple_switch_grpc --no-p4 --device-id 0 -i 0@veth0 -i 1@veth2 -- --cpu-port 510 \\
@@ -229,11 +230,18 @@ def _finish(stop: asyncio.Future[None]) -> None:
 
 
 def _bind(server: grpc.aio.Server, listen: str) -> int:
-    """The port that `server` listens on."""
+    """The port that `server` listens on. Raises UsageError."""
+    host, port = split_address(listen, least_port=0)
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        port: int = server.add_insecure_port(listen)
+        # gRPC would say less, and say it on stderr too
+        socket.create_server((host, port), family=family).close()
+        bound: int = server.add_insecure_port(listen)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen at {listen}: {error.strerror or error}; choose another --listen"
+        ) from None
     except RuntimeError:
-        port = 0
-    if port == 0:
-        raise UsageError(f"cannot listen at {listen}: the port is taken or the address is not this machine's")
-    return port
+        raise UsageError(f"cannot listen at {listen}; choose another --listen") from None
+    return bound

@@ -97,7 +97,9 @@ def host(new: Host, old: Host | None, switch_mac: int) -> Stages:
 
 
 def _neighbour(address: int, mac: int) -> TableEntry:
-    return TableEntry("SwitchIngress.arp.neighbours", {"address": address}, "SwitchIngress.arp.reply", {"mac": mac})
+    return TableEntry(
+        "SwitchIngress.arp.neighbours", {"address": address}, "SwitchIngress.arp.reply", {"mac": mac}
+    )
 
 
 def _forming(lease: Lease, generation: int) -> TableEntry:

@@ -69,10 +69,10 @@ class SlotPool:
         return [range(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop]
 
     def take(self, wanted: int, least: int) -> range | None:
-        """The first free range of `wanted` slots, else the longest of at least `least`, else None."""
+        """The first free range of `wanted` slots, else the longest if it has `least` slots, else None."""
         gaps = self.gaps()
         gap = next((gap for gap in gaps if len(gap) >= wanted), None) or max(gaps, key=len, default=range(0))
-        if len(gap) < least:
+        if len(gap) < min(wanted, least):
             return None
         taken = gap[:wanted]
         self._held = sorted([*self._held, taken], key=lambda held: held.start)
@@ -106,9 +106,9 @@ class Leases:
                 f"{world_size} ranks need as many endpoints and {len(self._endpoints)} of "
                 f"{self.capacity.endpoints} are free"
             )
-        least = min(self.capacity.slots_least, slots_wanted)
-        slots = self.slots.take(slots_wanted, least)
+        slots = self.slots.take(slots_wanted, self.capacity.slots_least)
         if slots is None:
+            least = min(self.capacity.slots_least, slots_wanted)
             holders = ", ".join(f"{name!r} holds {len(lease.slots)}" for lease, name in self.held.items())
             raise Exhausted(
                 f"a job needs {least} slots in a row and {self.slots.free} of {self.slots.total} are free: "

@@ -118,7 +118,7 @@ class SwitchConnection(P4RuntimeClient):
             self.stub.SetForwardingPipelineConfig(request, timeout=PIPELINE_TIMEOUT)
         except grpc.RpcError as error:
             raise SwitchError(
-                f"the switch at {self.address} does not take the program {self.build.name}: {_describe(error)}"
+                f"the switch at {self.address} does not take program {self.build.name}: {_describe(error)}"
             ) from None
 
     def write_stages(self, stages: Stages, tolerant: bool = False) -> None:

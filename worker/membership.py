@@ -6,6 +6,7 @@ gRPC's own threads and two daemon threads do the work, so that a caller can wait
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -27,6 +28,7 @@ from switchreduce.errors import (
     UsageError,
 )
 
+INVITATION_TIMEOUT = 10.0  # seconds; the controller writes to the switch before it invites
 LEAVE_TIMEOUT = 2.0  # seconds
 EXPLAIN_SLACK = 3.0  # seconds on top of the controller's own time-out
 
@@ -142,8 +144,6 @@ class Membership:
         with self._changed:
             self._changed.wait_for(lambda: self._slots is not None or self._ended is not None, timeout)
             self._raise_if_ended()
-            if self._slots is not None:
-                self._drain()
             return self._slots
 
     # Requests
@@ -170,10 +170,9 @@ class Membership:
             return
         self._closing.set()
         if self._invited and self._ended is None:
-            try:
+            # where the controller is gone or has ended the job, this rank is out anyway
+            with contextlib.suppress(grpc.RpcError):
                 self._stub.Leave(pb.LeaveRequest(member=self._member(), calls=calls), timeout=LEAVE_TIMEOUT)
-            except grpc.RpcError:
-                pass  # the controller is gone, or has ended the job: either way this rank is out
         self._close_quietly()
 
     def close(self) -> None:
@@ -236,8 +235,10 @@ class Membership:
 
     def _await_invitation(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._invited or self._ended is not None)
+            self._changed.wait_for(lambda: self._invited or self._ended is not None, INVITATION_TIMEOUT)
             self._raise_if_ended()
+            if not self._invited:
+                raise ControllerError(f"{self._name()} has not answered for {INVITATION_TIMEOUT:g} s")
         threading.Thread(target=self._beat, name="switchreduce-heartbeat", daemon=True).start()
 
     def _await_end(self, timeout: float) -> None:
@@ -271,17 +272,14 @@ class Membership:
             raise self._ended
 
     def _wake(self) -> None:
-        try:
+        # a full socket wakes already; behind a closed one nobody waits
+        with contextlib.suppress(OSError):
             self._waker.send(b"\0")
-        except OSError:
-            pass  # full, so it wakes already; or closed, so nobody waits
 
     def _drain(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # empty, or closed
             while self._wake_up.recv(4096):
                 pass
-        except OSError:
-            pass  # empty, or closed
 
     def _close_quietly(self) -> None:
         self._closing.set()
