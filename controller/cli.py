@@ -24,7 +24,7 @@ from switchreduce.controller.service import CoordinatorService
 from switchreduce.controller.slots import Capacity, Leases
 from switchreduce.controller.switch_link import SwitchLink
 from switchreduce.errors import UsageError
-from switchreduce.p4 import Build, build_names, constants, load_build
+from switchreduce.p4.builds import Build, build_names, constants, load_build
 
 STOP_GRACE = 2.0  # seconds for ranks to hear of a stop and for entries to be removed
 

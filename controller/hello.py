@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from switchreduce.controller.entries import Location
-from switchreduce.p4 import Build, constants
+from switchreduce.p4.builds import Build, constants
 from switchreduce.p4.packet import header_dtype
 
 HEADERS = ("ethernet", "ipv4", "udp", "slot")  # of a hello; the switch leaves the lanes out

@@ -22,7 +22,7 @@ from switchreduce.controller.jobs import Jobs
 from switchreduce.controller.model import Answer, Job, Member, Note, Send, Step, Write
 from switchreduce.controller.switch_link import Order, SwitchLink
 from switchreduce.errors import SwitchError
-from switchreduce.p4 import Build, constants
+from switchreduce.p4.builds import Build, constants
 
 TICK = 0.1  # seconds between looks at the clock
 

@@ -25,7 +25,7 @@ from p4runtime_sh.p4runtime import P4RuntimeClient, P4RuntimeException
 from switchreduce.controller.entities import Action, Schema, TableEntry
 from switchreduce.controller.entries import Stages
 from switchreduce.errors import SwitchError
-from switchreduce.p4 import Build
+from switchreduce.p4.builds import Build
 
 CALL_TIMEOUT = 5.0  # seconds for one request, and for the handshake
 PIPELINE_TIMEOUT = 120.0  # seconds: the embedded switch compiles the program it is given

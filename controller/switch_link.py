@@ -21,7 +21,7 @@ from switchreduce.controller.switch_client import (
     WriteRefused,
 )
 from switchreduce.errors import SwitchError
-from switchreduce.p4 import Build
+from switchreduce.p4.builds import Build
 
 PROBE_INTERVAL = 2.0  # seconds between looks whether the switch still answers
 RETRY_WAIT = 1.0  # seconds to wait for a lost switch before the next pause

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from switchreduce.p4 import Build, build_names, load_build
+from switchreduce.p4.builds import Build, build_names, load_build
 
 LANE_BYTES = 4
 

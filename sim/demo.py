@@ -15,7 +15,7 @@ import numpy as np
 
 from switchreduce import defaults
 from switchreduce.errors import SwitchReduceError, UsageError
-from switchreduce.p4 import build_names, constants
+from switchreduce.p4.builds import build_names, constants
 from switchreduce.sim.data import load_rank_arrays, load_recorded_gradients
 from switchreduce.sim.processes import Process
 from switchreduce.worker.cli import parse_codecs

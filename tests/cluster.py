@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from switchreduce import Communicator
-from switchreduce.p4 import constants
+from switchreduce.p4.builds import constants
 from switchreduce.sim.processes import Process
 
 START_TIMEOUT = 120.0

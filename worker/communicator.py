@@ -20,7 +20,7 @@ from switchreduce.errors import (
     SwitchReduceError,
     UsageError,
 )
-from switchreduce.p4 import build_with_lanes, constants
+from switchreduce.p4.builds import build_with_lanes, constants
 from switchreduce.p4.packet import datagram_dtype
 from switchreduce.worker import codec as block_codec
 from switchreduce.worker import collective

@@ -14,7 +14,7 @@ import numpy as np
 from switchreduce import defaults
 from switchreduce.controller import coordinator_pb2 as pb
 from switchreduce.controller import coordinator_pb2_grpc
-from switchreduce.p4 import constants, load_build
+from switchreduce.p4.builds import constants, load_build
 from switchreduce.p4.packet import datagram_dtype
 from switchreduce.sim.processes import Process
 from switchreduce.worker.membership import Membership

@@ -12,7 +12,7 @@ from switchreduce.controller import entries
 from switchreduce.controller.entities import Action, MulticastGroup, Replica, Schema, TableEntry, parse_mac
 from switchreduce.controller.entries import Host, Location
 from switchreduce.controller.slots import Lease
-from switchreduce.p4 import load_build
+from switchreduce.p4.builds import load_build
 
 SCHEMA = Schema(text_format.Parse(load_build("wide256").p4info_path.read_text(), p4info_pb2.P4Info()))
 

@@ -11,7 +11,7 @@ from scapy.layers.l2 import Ether
 
 from switchreduce.controller import hello
 from switchreduce.controller.entries import Location
-from switchreduce.p4 import constants, load_build
+from switchreduce.p4.builds import constants, load_build
 from switchreduce.p4.packet import header_dtype
 
 BUILD = load_build("wide256")

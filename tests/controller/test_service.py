@@ -14,7 +14,7 @@ import pytest
 from switchreduce.controller import coordinator_pb2 as pb
 from switchreduce.controller import coordinator_pb2_grpc
 from switchreduce.errors import ControllerError, MismatchError, RankLostError, SwitchError
-from switchreduce.p4 import constants
+from switchreduce.p4.builds import constants
 from switchreduce.sim.processes import Process
 from tests.controller.plane import BUILD, Plane, eventually, running_plane, start_controller, start_switch
 

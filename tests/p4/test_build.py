@@ -10,7 +10,7 @@ import pytest
 
 from switchreduce.errors import UsageError
 from switchreduce.p4 import build as p4build
-from switchreduce.p4 import build_with_lanes, constants, load_build, manifest
+from switchreduce.p4.builds import build_with_lanes, constants, load_build, manifest
 from switchreduce.p4.packet import datagram_bytes, datagram_dtype, envelope_bytes, header_dtype
 
 

@@ -23,7 +23,7 @@ from switchreduce.errors import (
     SwitchReduceError,
     UsageError,
 )
-from switchreduce.p4 import load_build
+from switchreduce.p4.builds import load_build
 from switchreduce.p4.packet import datagram_bytes
 from switchreduce.worker.codec.reference import exact_allreduce
 from tests.cluster import raise_errors, run_ranks, running_cluster

@@ -14,7 +14,7 @@ from collections import deque
 
 import numpy as np
 
-from switchreduce.p4 import constants
+from switchreduce.p4.builds import constants
 from switchreduce.p4.packet import Build, datagram_dtype, load_build
 from switchreduce.worker.transport import kernels
 from switchreduce.worker.transport.kernels import IDLE, IN_FLIGHT, LOST

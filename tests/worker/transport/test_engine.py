@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchreduce.p4 import load_build
+from switchreduce.p4.builds import load_build
 from switchreduce.sim.network import Direction, VirtualNetwork
 from switchreduce.worker.transport.engine import Op, Session, SlotEngine
 from tests.worker.transport.simulated import SWITCH_ADDRESS, SimulatedJob, combined, perfect, queue_all
