@@ -217,7 +217,7 @@ def _serve(item: Item) -> Item:
             def one(m: re.Match[str]) -> str:
                 if m.group(0) in local:
                     return local[m.group(0)]
-                return f"{m.group(0)}_{k}" if m.group(1) in "cxyz" else m.group(0)
+                return f"{m.group(0)}_{k}" if m.group(1) in "cwxyz" else m.group(0)
 
             for place, variable in served.items():
                 t = t.replace(place, variable)

@@ -159,9 +159,21 @@ def no_borrow(e: Op, facts: Facts) -> bool:
     a, b = known(left, facts), known(right, facts)
     if a.low < 0 or b.low < 0 or b.may < 0:
         return False
-    if isinstance(right, Op) and right.op == ">>" and right.args[0] == left and word_local(right, facts):
-        return True
+    left, right = unmasked(left, facts), unmasked(right, facts)
+    if isinstance(right, Op) and right.op == ">>" and word_local(right, facts):
+        if unmasked(right.args[0], facts) == left:
+            return True
     return all(y <= x for x, y in _word_pairs(a.must, b.may))
+
+
+def unmasked(e: Expr, facts: Facts) -> Expr:
+    """The expression without masks that change nothing; p4c puts one around every operation."""
+    while isinstance(e, Op) and e.op == "&" and isinstance(e.args[1], ir.Const):
+        may = known(e.args[0], facts).may
+        if may < 0 or may & e.args[1].value != may:
+            break
+        e = e.args[0]
+    return e
 
 
 def word_local(e: Op, facts: Facts) -> bool:

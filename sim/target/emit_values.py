@@ -401,6 +401,9 @@ class Loop:
         self.n = n
         self.before: list[str] = []
         self.body: list[str] = []
+        self._shared: dict[Op, str] = {}  # subexpressions that occur again -> variable, once computed
+        self._seen: set[Op] = set()
+        self._again: set[Op] = set()
 
     def render(self, last: str) -> list[str]:
         order = f"range({self.n - 1}, -1, -1)" if self.before else f"range({self.n})"
@@ -408,6 +411,27 @@ class Loop:
 
     def word(self, e: Expr) -> str:
         """Text of word i of `e`, in two's complement modulo 2**(64 n)."""
+        if not self._seen:
+            self._count(e)
+        if not isinstance(e, Op) or e not in self._again:
+            return self._word(e)
+        if e not in self._shared:
+            text = self._word(e)
+            self._shared[e] = f"w{len(self._shared)}"
+            self.body.append(f"{self._shared[e]} = {text}")
+        return self._shared[e]
+
+    def _count(self, e: Expr) -> None:
+        """Finds the subexpressions that occur more than once (p4c substitutes temporaries into their uses)."""
+        if isinstance(e, Op) and not ir.is_boolean(e):
+            if e in self._seen:
+                self._again.add(e)
+                return
+            self._seen.add(e)
+            for a in e.args:
+                self._count(a)
+
+    def _word(self, e: Expr) -> str:
         v, n = self.values, self.n
         if isinstance(e, Const):
             return self._constant(e.value)
