@@ -18,7 +18,7 @@ check: $(VENV)/dev
 
 # Recompile the P4 program with p4c-bm2-ss from PATH or docker's p4lang/p4c.
 p4: $(VENV)/run
-	$(BIN)/python -m switchreduce.p4.build
+	$(BIN)/python p4/build.py
 
 # Regenerate the gRPC stubs; protoc 3.20 or 3.21, as p4runtime-shell keeps protobuf below 3.21.
 proto:

@@ -7,7 +7,7 @@
 control Admission(in headers_t hdr, inout membership_t member, out bool admitted) {
     direct_counter(CounterType.packets_and_bytes) contributions;
 
-    action admit(bit<64> rank_bit, bit<64> full_mask, bit<16> slot_base, bit<16> slot_count,
+    action admit(ranks_t rank_bit, ranks_t full_mask, bit<16> slot_base, bit<16> slot_count,
                  bit<16> group, bit<16> endpoint, bit<9> port) {
         contributions.count();
         member.rank_bit = rank_bit;

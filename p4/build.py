@@ -1,4 +1,4 @@
-"""Compile the P4 program into ``p4/build``: ``python -m switchreduce.p4.build [--check]``.
+"""Compile the P4 program into ``p4/build``: ``python p4/build.py [--check]`` (``make p4``).
 
 The compiled JSON and P4Info are committed, so nobody needs a P4 compiler to run the system. The manifest
 beside them holds the sha256 of every source (so that a test notices a source that changed without a
@@ -116,12 +116,12 @@ def build(folder: Path = BUILD) -> None:
             "sources": source_digests(),
             "constants": read_constants((ROOM / "constants.p4").read_text()),
             "builds": {v.name: {"lanes": v.lanes, "layout": v.layout} for v in VARIANTS},
-            "outputs": {},
         }
+        outputs = {}
         for path in sorted(Path(scratch).iterdir()):
-            manifest["outputs"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            outputs[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
             shutil.copyfile(path, folder / path.name)
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "outputs": outputs}, indent=2) + "\n")
 
 
 def stale(folder: Path = BUILD) -> list[str]:

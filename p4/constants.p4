@@ -1,4 +1,4 @@
-// Every number of the protocol, once. `python -m switchreduce.p4.build` copies the constants of this
+// Every number of the protocol, once. `make p4` copies the constants of this
 // file into build/manifest.json, where Python reads them.
 #ifndef CONSTANTS_P4
 #define CONSTANTS_P4

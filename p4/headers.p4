@@ -92,10 +92,12 @@ struct headers_t {
     lanes_h     lanes;
 }
 
+typedef bit<(MAX_RANKS)> ranks_t;  // a bit a rank
+
 // What admission says of a contribution's sender.
 struct membership_t {
-    bit<64> rank_bit;
-    bit<64> full_mask;   // every rank's bit
+    ranks_t rank_bit;
+    ranks_t full_mask;   // every rank's bit
     bit<16> slot_base;
     bit<16> slot_count;
     bit<16> group;       // multicast group of the job's ranks

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from switchreduce.p4 import Build, build_names, load_build
+from switchreduce.p4.builds import Build, build_names, load_build
 
 LANE_BYTES = 4
 
@@ -54,17 +54,22 @@ def header_dtype(build: Build, instance: str) -> np.dtype:
 def datagram_dtype(build: Build) -> np.dtype:
     """A UDP payload: the slot header's fields and ``lanes``, ``build.lanes`` big-endian uint32."""
     slot = header_dtype(build, "slot")
+    names = list(slot.names or ())
     if header_bytes(build, "lanes") != LANE_BYTES * build.lanes:
         raise ValueError(f"build {build.name}: the lanes header does not hold {build.lanes} lanes")
-    fields = {name: slot.fields[name] for name in slot.names or ()}  # type: ignore[index]
     return np.dtype(
         {
-            "names": [*fields, "lanes"],
-            "formats": [*(kind for kind, _ in fields.values()), (">u4", (build.lanes,))],
-            "offsets": [*(offset for _, offset in fields.values()), slot.itemsize],
+            "names": [*names, "lanes"],
+            "formats": [*(slot[name] for name in names), np.dtype((">u4", (build.lanes,)))],
+            "offsets": [*(_offset(slot, name) for name in names), slot.itemsize],
             "itemsize": slot.itemsize + LANE_BYTES * build.lanes,
         }
     )
+
+
+def _offset(dtype: np.dtype, name: str) -> int:
+    assert dtype.fields is not None
+    return dtype.fields[name][1]
 
 
 def datagram_bytes(build: Build) -> int:

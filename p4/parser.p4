@@ -59,7 +59,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 }
 
-control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+control VerifyHeaderChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
             { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
@@ -69,7 +69,7 @@ control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control ComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+control UpdateHeaderChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
             { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_length,
@@ -79,7 +79,7 @@ control ComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-control Deparser(packet_out packet, in headers_t hdr) {
+control PacketDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr);
     }

@@ -4,9 +4,10 @@
 #define REPEAT_P4
 
 #define TIMES_4(M) M(00) M(01) M(02) M(03)
-#define TIMES_16(M, d)                                                          \
-    M(d##0) M(d##1) M(d##2) M(d##3) M(d##4) M(d##5) M(d##6) M(d##7)             \
-    M(d##8) M(d##9) M(d##a) M(d##b) M(d##c) M(d##d) M(d##e) M(d##f)
+#define TIMES_16(M, digit)                                                      \
+    M(digit##0) M(digit##1) M(digit##2) M(digit##3) M(digit##4) M(digit##5)     \
+    M(digit##6) M(digit##7) M(digit##8) M(digit##9) M(digit##a) M(digit##b)     \
+    M(digit##c) M(digit##d) M(digit##e) M(digit##f)
 #define TIMES_32(M) TIMES_16(M, 0) TIMES_16(M, 1)
 #define TIMES_256(M)                                                            \
     TIMES_16(M, 0) TIMES_16(M, 1) TIMES_16(M, 2) TIMES_16(M, 3)                 \

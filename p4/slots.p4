@@ -17,9 +17,9 @@ const bit<2> AGE_OLDER = 2;
 control SlotState(in headers_t hdr, in membership_t member, in bit<32> cell,
                   out bit<8> lane_action, out bool deliver, out bool resend, out bit<32> refusal) {
     register<bit<104>>(SLOTS * VERSIONS) tags;  // op, generation, chunk
-    register<bit<64>>(SLOTS * VERSIONS) seen;   // a bit a rank
+    register<ranks_t>(SLOTS * VERSIONS) seen;
 
-    bit<64> ranks = 0;
+    ranks_t ranks = 0;
     bit<2>  age = AGE_CURRENT;
     bool    same_op = true;
     bool    present = false;

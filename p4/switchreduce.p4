@@ -11,7 +11,7 @@
 #include "lanes.p4"
 #include "hosts.p4"
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     counter((bit<32>) DROP_REASONS, CounterType.packets_and_bytes) drops;
 
     Admission() admission;
@@ -117,7 +117,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     counter(1, CounterType.packets_and_bytes) undeliverable;
 
     action send_to(bit<48> mac, bit<32> address, bit<16> udp_port, bit<8> rank) {
@@ -152,4 +152,5 @@ control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
 }
 
-V1Switch(PacketParser(), VerifyChecksum(), Ingress(), Egress(), ComputeChecksum(), Deparser()) main;
+V1Switch(PacketParser(), VerifyHeaderChecksum(), SwitchIngress(), SwitchEgress(), UpdateHeaderChecksum(),
+         PacketDeparser()) main;

@@ -27,13 +27,13 @@ def _apply_group(switch: Switch, action: Action, group: MulticastGroup) -> None:
 def _apply_entry(switch: Switch, action: Action, entry: TableEntry) -> None:
     table = switch.tables[entry.table]
     key: list[Exact | Lpm] = []
-    for match_field in table.spec.fields:
+    for match_field in table.spec.match:
         value = entry.match[match_field.name]
         key.append(Lpm(*value) if isinstance(value, tuple) else Exact(value))
     if action is Action.DELETE:
         table.delete(tuple(key), 0)
         return
-    names = [param.name for param in table.spec.actions[entry.action]]
+    names = [name for name, _ in table.spec.actions[entry.action]]
     new = Entry(tuple(key), entry.action, tuple(entry.params[name] for name in names))
     if action is Action.INSERT:
         table.insert(new)

@@ -15,7 +15,7 @@ import numpy as np
 
 from switchreduce import defaults
 from switchreduce.errors import SwitchReduceError, UsageError
-from switchreduce.p4 import build_names, constants
+from switchreduce.p4.builds import build_names, constants
 from switchreduce.sim.data import load_rank_arrays, load_recorded_gradients
 from switchreduce.sim.processes import Process
 from switchreduce.worker.cli import parse_codecs
@@ -49,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--workers", type=int, metavar="N", help="default: 4, or as many as the input has")
     parser.add_argument(
-        "--codec", default=",".join(CODECS), metavar="C[,C]", help="one allreduce with each (default: %(default)s)"
+        "--codec",
+        default=",".join(CODECS),
+        metavar="C[,C]",
+        help="one allreduce with each (default: %(default)s)",
     )
     parser.add_argument("--op", choices=OPS, default="sum", help="default: %(default)s")
     parser.add_argument("--build", choices=build_names(), default=defaults.BUILD, help="default: %(default)s")
@@ -148,8 +151,6 @@ def run_processes(
     return outputs, reports
 
 
-
-
 def check(
     codecs: list[str],
     arrays: list[np.ndarray],
@@ -190,7 +191,8 @@ def is_exact(
     """Whether all ranks hold the expected bits, and these are as near the real sum as promised."""
     wanted = expected.result.tobytes()
     same = all(
-        out.dtype == expected.result.dtype and out.shape == shape and out.tobytes() == wanted for out in outputs
+        out.dtype == expected.result.dtype and out.shape == shape and out.tobytes() == wanted
+        for out in outputs
     )
     return same and bool((error <= expected.bound).all())
 

@@ -76,7 +76,9 @@ class Process:
             return found[0]
         if self._popen.poll() is not None:
             raise SwitchReduceError(f"{self.name} stopped: {self.last_line or 'no word'}")
-        raise SwitchReduceError(f"{self.name} was not ready within {timeout:g} s: {self.last_line or 'no word'}")
+        raise SwitchReduceError(
+            f"{self.name} was not ready within {timeout:g} s: {self.last_line or 'no word'}"
+        )
 
     @property
     def last_line(self) -> str:

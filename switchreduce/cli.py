@@ -13,7 +13,10 @@ from switchreduce.errors import SwitchReduceError
 # Each command's module has add_arguments(parser) and run(arguments) -> exit status. Only the chosen one is
 # imported, as numba and gRPC take a second.
 COMMANDS = {
-    "demo": ("switchreduce.sim.demo", "start a switch, a controller and workers here, and sum real gradients"),
+    "demo": (
+        "switchreduce.sim.demo",
+        "start a switch, a controller and workers here, and sum real gradients",
+    ),
     "switch": ("switchreduce.sim.switch_cli", "run the embedded P4 switch"),
     "controller": ("switchreduce.controller.cli", "program a switch and admit workers to it"),
     "worker": ("switchreduce.worker.cli", "sum arrays with the other ranks of a job"),

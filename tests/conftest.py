@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, settings
 
-from switchreduce.p4 import load_build
+from switchreduce.p4.builds import load_build
 from switchreduce.sim.target import Switch, load_program
 
 settings.register_profile(

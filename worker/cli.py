@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     allreduce.add_argument("--job", required=True, metavar="NAME", help="the same on all ranks of the job")
     allreduce.add_argument("--rank", type=int, required=True, help="this rank, from 0")
     allreduce.add_argument("--world-size", type=int, required=True, metavar="N", help="number of ranks")
-    allreduce.add_argument("--input", type=Path, required=True, metavar="IN.npy", help="float32, float64 or int32")
+    allreduce.add_argument(
+        "--input", type=Path, required=True, metavar="IN.npy", help="float32, float64 or int32"
+    )
     allreduce.add_argument(
         "--output", type=Path, metavar="OUT.npy",
         help="where the sum goes; {codec} in the name is replaced (default: nowhere)",
@@ -52,10 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--codec", default="sketch", metavar="NAME[,NAME]",
         help=f"one of {', '.join(CODECS)}, or several: one allreduce with each (default: %(default)s)",
     )  # fmt: skip
-    allreduce.add_argument("--slots", type=int, default=0, help="switch slots wanted (default: the controller's)")
+    allreduce.add_argument(
+        "--slots", type=int, default=0, help="switch slots wanted (default: the controller's)"
+    )
     allreduce.add_argument(
         "--timeout", type=float, default=defaults.JOIN_TIMEOUT, metavar="S",
-        help="seconds to wait for the controller, for the other ranks and for progress (default: %(default)g)",
+        help="seconds to wait for the controller, the other ranks and for progress (default: %(default)g)",
     )  # fmt: skip
     allreduce.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 

@@ -104,7 +104,7 @@ def allreduce(
     yield from blocks.run()
     if blocks.overflow >= 0:
         raise SumOverflowError(
-            f"the sum of element {blocks.overflow} (flat index) does not fit {spec.dtype}; nothing was written"
+            f"the sum at flat index {blocks.overflow} does not fit {spec.dtype}; no array was changed"
         )
 
 

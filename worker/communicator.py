@@ -20,14 +20,14 @@ from switchreduce.errors import (
     SwitchReduceError,
     UsageError,
 )
-from switchreduce.p4 import build_with_lanes, constants
+from switchreduce.p4.builds import build_with_lanes, constants
 from switchreduce.p4.packet import datagram_dtype
 from switchreduce.worker import codec as block_codec
 from switchreduce.worker import collective
 from switchreduce.worker.codec import Workspace
 from switchreduce.worker.collective import CallSpec, Disagreement, Refused, Steps
 from switchreduce.worker.membership import Membership
-from switchreduce.worker.transport.engine import Segment, Session, SlotEngine
+from switchreduce.worker.transport.engine import Session, SlotEngine
 from switchreduce.worker.transport.udp import UdpLink, drive
 
 HELLO_INTERVAL = 0.05  # s between hellos until the job runs
@@ -128,7 +128,7 @@ class Communicator:
     def close(self) -> None:
         """Leave the job. The other ranks can still finish what they have begun."""
         self._link.close()
-        self._membership.close()
+        self._membership.leave(self._calls)
         if self._broken is None:
             self._broken = UsageError("this communicator is closed")
 
@@ -216,7 +216,7 @@ class Communicator:
             self._link,
             finished,
             interrupt=self._membership.fileno(),
-            on_interrupt=self._membership.check,
+            on_interrupt=lambda: self._membership.check(self._calls - 1),
             stall_timeout=self._timeout,
             on_stall=self._stalled,
         )
@@ -238,15 +238,19 @@ class Communicator:
 
     def _stalled(self) -> None:
         """No result for long: some rank does not take part, or the switch is not there."""
-        self._membership.check()
+        self._membership.check(self._calls - 1)
         word = json.dumps({"call": f"waiting in call {self._calls - 1}"})
         answered = self._membership.explain(self._calls - 1, word)
         silent = [rank for rank in range(self.world_size) if rank not in answered]
         if silent:
             names = ", ".join(map(str, silent))
-            raise RankLostError(f"rank {names} did not take part in call {self._calls - 1} within {self._timeout:g} s")
+            raise RankLostError(
+                f"rank {names} did not take part in call {self._calls - 1} within {self._timeout:g} s"
+            )
         host, port = self._link.address
-        raise SwitchError(f"no result from the switch at {host}:{port} for {self._timeout:g} s: is it running?")
+        raise SwitchError(
+            f"no result from the switch at {host}:{port} for {self._timeout:g} s: is it running?"
+        )
 
 
 def check_arguments(x: np.ndarray, op: str, codec: str) -> SwitchReduceError | None:

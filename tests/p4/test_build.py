@@ -10,7 +10,7 @@ import pytest
 
 from switchreduce.errors import UsageError
 from switchreduce.p4 import build as p4build
-from switchreduce.p4 import build_with_lanes, constants, load_build, manifest
+from switchreduce.p4.builds import build_with_lanes, constants, load_build, manifest
 from switchreduce.p4.packet import datagram_bytes, datagram_dtype, envelope_bytes, header_dtype
 
 
@@ -84,6 +84,10 @@ def test_lane_counts_name_a_build():
 
 
 def test_read_constants():
-    source = "const bit<16> A = 0x10; // a\nconst int B = 3;\nconst bit<8> C = A + 1;\n  const bit<8> D = 4;\n"
+    source = (
+        "const bit<16> A = 0x10; // a\nconst int B = 3;\nconst bit<8> C = A + 1;\n  const bit<8> D = 4;\n"
+    )
     assert p4build.read_constants(source) == {"A": 16, "B": 3}
-    assert json.dumps(p4build.stripped({"a": [{"source_info": 1, "b": 2}], "program": 3})) == '{"a": [{"b": 2}]}'
+    assert (
+        json.dumps(p4build.stripped({"a": [{"source_info": 1, "b": 2}], "program": 3})) == '{"a": [{"b": 2}]}'
+    )

@@ -15,7 +15,7 @@ from scapy.packet import Raw
 from switchreduce.controller.entities import Action, TableEntry, Update
 from switchreduce.controller.entries import Host, Location, admission, host, local, opening
 from switchreduce.controller.slots import Lease
-from switchreduce.p4 import constants, load_build
+from switchreduce.p4.builds import constants, load_build
 from switchreduce.p4.packet import Build, datagram_dtype
 from switchreduce.sim.apply import apply
 from switchreduce.sim.target import Switch, load_program
@@ -78,7 +78,7 @@ class Bench:
         return self.switch.process(rank + 1, self.frame(rank, datagram.tobytes()))
 
     def drops(self) -> dict[int, int]:
-        counter = self.switch.counters["Ingress.drops"]
+        counter = self.switch.counters["SwitchIngress.drops"]
         counts = {reason: counter.read(reason)[0] for reason in range(constants.DROP_REASONS)}
         return {reason: count for reason, count in counts.items() if count}
 
@@ -195,7 +195,9 @@ def test_ip_that_cannot_be_trusted_is_dropped(bench):
     assert bench.switch.process(2, trailing) == []
     fragment = bench.frame(1, payload, flags="MF")
     assert bench.switch.process(2, fragment) == []
-    options = bytes(Ether() / IP(src="10.0.0.2", dst=AGGREGATION, options=b"\x01\x01\x01\x01") / UDP() / payload)
+    options = bytes(
+        Ether() / IP(src="10.0.0.2", dst=AGGREGATION, options=b"\x01\x01\x01\x01") / UDP() / payload
+    )
     assert bench.switch.process(2, options) == []
     assert bench.drops() == {
         constants.DROP_IP_CHECKSUM: 1,
@@ -242,7 +244,12 @@ def test_arp_and_ping_are_answered(bench):
         )
         ((port, out),) = bench.switch.process(1, bytes(echo))
         answer = Ether(out)
-        assert (port, answer[ICMP].type, answer[IP].src, answer[IP].dst) == (1, 0, AGGREGATION, rank_address(0))
+        assert (port, answer[ICMP].type, answer[IP].src, answer[IP].dst) == (
+            1,
+            0,
+            AGGREGATION,
+            rank_address(0),
+        )
         checksum = answer[ICMP].chksum
         del answer[ICMP].chksum
         assert ICMP(bytes(answer[ICMP])).chksum == checksum
@@ -278,12 +285,12 @@ def test_hosts_reach_each_other(bench):
 
 
 def test_a_result_without_an_endpoint_is_counted(bench):
-    endpoint = TableEntry("Egress.endpoints", {"endpoint": 2})
+    endpoint = TableEntry("SwitchEgress.endpoints", {"endpoint": 2})
     apply(bench.switch, ((Update(Action.DELETE, endpoint),),))
     for rank in range(3):
         out = bench.contribute(rank, lanes=1)
     assert sorted(port for port, _ in out) == [1, 3]
-    assert bench.switch.counters["Egress.undeliverable"].read(0)[0] == 1
+    assert bench.switch.counters["SwitchEgress.undeliverable"].read(0)[0] == 1
 
 
 # ------------------------------------------------------------------------------------ the three builds

@@ -1,0 +1,56 @@
+"""The codec: exact, compressed, homomorphic coding of gradient blocks. Pure array functions.
+
+An array is cut into blocks, and each block takes these steps (every rank takes them alike; "switch" is
+where the lanes of all ranks are combined):
+
+1. ``scan``: a key per block                         -> switch MAX -> ``BlockScale.from_key``
+2. ``quantise``: the rank's index and integers       -> switch OR  -> union
+3. ``plan_union``: the form for the union, found by every rank alone
+4. ``encode``: the rank's lanes                      -> switch SUM -> ``decode`` writes the exact result
+
+A job without an index skips steps 2 and 3: ``plan_dense``, ``encode_values``.
+
+Lanes are uint32 in native byte order. ``reference`` states the result in plain NumPy.
+"""
+
+from switchreduce.worker.codec.arrays import (
+    BLOCK,
+    BLOCK_MULTIPLE,
+    DTYPES,
+    Workspace,
+    block_count,
+    index_lanes,
+)
+from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_union
+from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
+from switchreduce.worker.codec.reference import ExactResult, exact_allreduce
+from switchreduce.worker.codec.scale import BlockScale, Scan, check_finite, scan
+from switchreduce.worker.codec.sums import Op, decode, encode, encode_values
+from switchreduce.worker.codec.warm import warm_up
+
+__all__ = [
+    "BLOCK",
+    "BLOCK_MULTIPLE",
+    "DTYPES",
+    "BlockScale",
+    "ExactResult",
+    "Form",
+    "Op",
+    "Plan",
+    "QuantisedBlock",
+    "Scan",
+    "Workspace",
+    "block_count",
+    "check_finite",
+    "decode",
+    "encode",
+    "encode_values",
+    "exact_allreduce",
+    "index_lanes",
+    "plan_dense",
+    "plan_empty",
+    "plan_union",
+    "quantise",
+    "scan",
+    "warm_up",
+]

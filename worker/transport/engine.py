@@ -14,7 +14,7 @@ from collections import deque
 
 import numpy as np
 
-from switchreduce.p4 import constants
+from switchreduce.p4.builds import constants
 from switchreduce.p4.packet import Build, datagram_dtype, load_build
 from switchreduce.worker.transport import kernels
 from switchreduce.worker.transport.kernels import IDLE, IN_FLIGHT, LOST
@@ -22,7 +22,9 @@ from switchreduce.worker.transport.session import Op, Segment, Session, Transpor
 from switchreduce.worker.transport.window import RoundTrip, Window
 
 MAX_SEGMENTS = 64  # queued and not yet done
-MAX_BURST = 64  # datagrams of one datagrams_to_send: what one UDP_SEGMENT send may hold (Linux UDP_MAX_SEGMENTS)
+MAX_BURST = (
+    64  # datagrams of one datagrams_to_send: what one UDP_SEGMENT send may hold (Linux UDP_MAX_SEGMENTS)
+)
 PROBES = 2  # packets sent again when a timeout passes without any result
 
 
@@ -210,43 +212,49 @@ class SlotEngine:
         budget = min(self.window.packets - in_flight, MAX_BURST)
         if budget <= 0:
             return self._outgoing[:0]
-        slots: list[int] = []
-        if (self._state == LOST).any():
-            lost = np.flatnonzero(self._state == LOST)
-            slots = lost[np.argsort(self._chunk[lost])][:budget].tolist()
-            self.stats.retransmits += len(slots)
-        while len(slots) < budget and self._queue:
-            slot = self._start_next()
-            if slot < 0:
+        lost = np.flatnonzero(self._state == LOST)
+        lost = lost[np.argsort(self._chunk[lost])][:budget]
+        self.stats.retransmits += lost.size
+        runs = [lost]
+        budget -= lost.size
+        while budget > 0 and self._queue:
+            run = self._start_run(budget)
+            if run.size == 0:
                 break
-            slots.append(slot)
-        return self._write(np.array(slots, np.int64), now)
+            runs.append(run)
+            budget -= run.size
+        return self._write(np.concatenate(runs), now)
 
-    def _start_next(self) -> int:
-        """Put the next chunk into its slot; -1 while the slot still waits for its previous result."""
-        slot = self._next_send % self.session.slots
-        if self._state[slot] != IDLE:
-            return -1
+    def _start_run(self, limit: int) -> np.ndarray:
+        """Put up to `limit` chunks of the queue's first segment into their slots, as far as these have the
+        result of their previous chunk; the slots."""
         segment = self._queue[0]
-        self._chunk[slot] = self._next_send
-        self._row[slot] = segment.row + self._queued
-        self._op[slot] = segment.op
-        self._segment[slot] = segment.number
-        self._tries[slot] = 0
-        self._next_send += 1
-        self._queued += 1
+        count = min(limit, segment.chunks - self._queued, self.session.slots)
+        chunks = np.arange(self._next_send, self._next_send + count)
+        slots = chunks % self.session.slots
+        busy = np.flatnonzero(self._state[slots] != IDLE)
+        if busy.size:
+            count = int(busy[0])
+            chunks, slots = chunks[:count], slots[:count]
+        self._chunk[slots] = chunks
+        self._row[slots] = np.arange(segment.row + self._queued, segment.row + self._queued + count)
+        self._op[slots] = segment.op
+        self._segment[slots] = segment.number
+        self._tries[slots] = 0
+        # so that this rank's next look at these slots finds them taken, before they are written
+        self._state[slots] = IN_FLIGHT
+        self._next_send += count
+        self._queued += count
         if self._queued == segment.chunks:
             self._queue.popleft()
             self._queued = 0
-        return slot
+        return slots
 
     def _write(self, slots: np.ndarray, now: float) -> np.ndarray:
         count = slots.size
         out = self._outgoing[:count]
         if count == 0:
             return out
-        if not np.count_nonzero(self._state):
-            self._last_progress = now  # nothing was in flight: the timeout starts here
         chunk = self._chunk[slots]
         out["op"] = self._op[slots]
         out["slot"] = slots

@@ -60,9 +60,25 @@ def write_lanes(arena, rows, words, first_word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def accept(  # type: ignore[no-untyped-def]
-    data, count, size, layout, expected, first_word,
-    arena, state, chunk, row, op, segment, sent_at, order, tries, missing,
-    now, tally, accepted,
+    data,
+    count,
+    size,
+    layout,
+    expected,
+    first_word,
+    arena,
+    state,
+    chunk,
+    row,
+    op,
+    segment,
+    sent_at,
+    order,
+    tries,
+    missing,
+    now,
+    tally,
+    accepted,
 ):
     """Take `count` datagrams of `size` bytes each from `data` (uint8).
 
@@ -100,10 +116,9 @@ def accept(  # type: ignore[no-untyped-def]
         if state[slot] == IDLE or number != wire_chunk:
             tally[DUPLICATE] += 1
             continue
-        if (
-            _read(data, base + layout[VERSION, 0], layout[VERSION, 1]) != version
-            or _read(data, base + layout[OP, 0], layout[OP, 1]) != np.uint64(op[slot])
-        ):
+        if _read(data, base + layout[VERSION, 0], layout[VERSION, 1]) != version or _read(
+            data, base + layout[OP, 0], layout[OP, 1]
+        ) != np.uint64(op[slot]):
             tally[FOREIGN] += 1
             continue
         target = arena[row[slot]]

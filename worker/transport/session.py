@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from switchreduce.p4 import constants
+from switchreduce.p4.builds import constants
 
 
 class Op(IntEnum):

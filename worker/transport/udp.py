@@ -42,7 +42,9 @@ class UdpLink:
             self.socket.connect(address)
         except OSError as error:
             self.socket.close()
-            raise SwitchError(f"cannot send to {address[0]}:{address[1]}: {error.strerror or error}") from error
+            raise SwitchError(
+                f"cannot send to {address[0]}:{address[1]}: {error.strerror or error}"
+            ) from error
         self.segmenting = offload and self._supports(UDP_SEGMENT, 0)
         self.coalescing = offload and self._supports(UDP_GRO, 1)
         self.buffer = np.zeros(1 << 16, np.uint8)
@@ -63,7 +65,7 @@ class UdpLink:
         SwitchError when the datagrams can never arrive.
         """
         size = datagrams.dtype.itemsize
-        data = memoryview(datagrams.view(np.uint8).reshape(-1))
+        data = datagrams.view(np.uint8).reshape(-1).data
         step = min(MAX_DATAGRAM // size, MAX_BURST) if self.segmenting else 1
         for first in range(0, datagrams.shape[0], step):
             part = data[first * size : (first + step) * size]
@@ -99,10 +101,10 @@ class UdpLink:
         """One receive into ``buffer``: (bytes, bytes per datagram), or (0, 0) when nothing waits."""
         try:
             if not self.coalescing:
-                length = self.socket.recv_into(self.buffer)
+                length = self.socket.recv_into(self.buffer.data)
                 self._refusals = 0
                 return length, length
-            length, control, _, _ = self.socket.recvmsg_into([self.buffer], self._control_space)
+            length, control, _, _ = self.socket.recvmsg_into([self.buffer.data], self._control_space)
         except OSError as error:
             self._tolerate(error, 0)
             return 0, 0

@@ -57,7 +57,7 @@ class RoundTrip:
 
     @property
     def reorder_window(self) -> float:
-        """Seconds that a packet may lag behind a later one before it counts as lost (RFC 8985, section 6.2)."""
+        """Seconds by which a packet may lag behind a later one and not be lost (RFC 8985, section 6.2)."""
         return max(self.smoothed / 2, MIN_RTO / 4)
 
 

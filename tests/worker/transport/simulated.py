@@ -37,7 +37,7 @@ class SimulatedJob:
         first_port: int = 1,
         first_chunk: int = 0,
     ) -> None:
-        if not switch.tables["Ingress.local_addresses"].entries():
+        if not switch.tables["SwitchIngress.local_addresses"].entries():
             apply(switch, local(int(IPv4Address(SWITCH_ADDRESS)), 0x025352000001))
         number = next(_job_ids) % 200 + 1
         endpoints = [Endpoint(first_port + i, f"10.0.{number}.{i + 1}", 4000 + i) for i in range(ranks)]

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchreduce.p4 import load_build
+from switchreduce.p4.builds import load_build
 from switchreduce.sim.network import Direction, VirtualNetwork
 from switchreduce.worker.transport.engine import Op, Session, SlotEngine
-
 from tests.worker.transport.simulated import SWITCH_ADDRESS, SimulatedJob, combined, perfect, queue_all
 
 BUILD = load_build("wide256")
@@ -99,9 +98,7 @@ def test_a_job_after_a_killed_job_does_not_see_its_registers(wide_switch, fate, 
     network = VirtualNetwork(wide_switch, BUILD, SWITCH_ADDRESS, fate)
     killed = SimulatedJob(wide_switch, BUILD, network, 3, 4, first_port=1)
     queue_all(killed, Op.SUM, random_lanes(rng, 3, 12, BUILD.lanes))
-    network.run(
-        lambda: network.packets >= dies_after or all(e.idle for e in killed.engines), VIRTUAL_LIMIT
-    )
+    network.run(lambda: network.packets >= dies_after or all(e.idle for e in killed.engines), VIRTUAL_LIMIT)
     killed.close()
     for port in (1, 2, 3):
         network.detach(port)  # what they sent may still be under way

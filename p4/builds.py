@@ -1,4 +1,8 @@
-"""The P4 program and its committed builds, as data."""
+"""The P4 program's committed builds, as data.
+
+This folder has no ``__init__.py``, so that it does not stand in the way of the ``p4`` package that holds
+P4Runtime's protobuf stubs when Python is started in the repository.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,28 @@
+"""Compile every kernel of the codec ahead of time."""
+
+import numpy as np
+
+from switchreduce.worker.codec.arrays import DTYPES, Workspace
+from switchreduce.worker.codec.plan import plan_dense, plan_union
+from switchreduce.worker.codec.quantised import quantise
+from switchreduce.worker.codec.scale import BlockScale, scan
+from switchreduce.worker.codec.sums import decode, encode, encode_values
+
+
+def warm_up() -> None:
+    """Run every kernel once for every dtype, so that no later call compiles.
+
+    The first time on a machine this compiles (seconds); afterwards it loads numba's cache (a fraction of a
+    second).
+    """
+    workspace = Workspace()
+    for dtype in DTYPES:
+        x = np.zeros(64, dtype)
+        x[3] = 1
+        scale = BlockScale.from_key(dtype, int(scan(x).keys[0]), 1)
+        block = quantise(x, scale)
+        for plan in (plan_union(block.index, x.size, workspace=workspace), plan_dense(x.size)):
+            lanes = np.empty(plan.lanes, np.uint32)
+            encode(block, plan, lanes)
+            decode(lanes, plan, scale, x, "sum", workspace)
+        encode_values(x, scale, np.empty(x.size, np.uint32))
