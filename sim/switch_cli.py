@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from switchreduce.errors import SwitchError, UsageError
+from switchreduce.errors import SwitchError, UnsupportedProgramError, UsageError
 from switchreduce.sim.drivers import DataPlane, Impairment, InterfaceDriver, PortDriver, Rates, UdpDriver
 from switchreduce.sim.p4runtime import P4RuntimeServer
 from switchreduce.sim.target import Switch, load_program
@@ -153,8 +153,8 @@ def _load(args: argparse.Namespace) -> Switch:
         raise UsageError(f"cannot read {args.json}: {error.strerror}") from error
     try:
         program = load_program(data)
-    except ValueError as error:
-        raise UsageError(f"{args.json} is not a BMv2 JSON: {error}") from error
+    except (UnsupportedProgramError, ValueError) as error:
+        raise UsageError(f"{args.json}: {error}") from error
     return Switch(program, drop_port=args.drop_port, progress=_progress)
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 
 from p4.v1 import p4runtime_pb2
 
+from switchreduce.errors import UnsupportedProgramError
 from switchreduce.sim.drivers.dataplane import DataPlane
 from switchreduce.sim.p4runtime.packet_io import build_packet_out, parse_packet_in
 from switchreduce.sim.p4runtime.pipeline import Pipeline, verify
 from switchreduce.sim.p4runtime.reconcile import carry_over
 from switchreduce.sim.p4runtime.status import Code, RequestError, invalid
 from switchreduce.sim.target import Switch
+from switchreduce.sim.target.ir import Program
 
 
 class Device:
@@ -61,8 +63,7 @@ class Device:
             if action == request.RECONCILE_AND_COMMIT and self._same_program(request.config):
                 self._relabel(request.config, check_primary)
                 return
-            switch = Switch(program, drop_port=self._drop_port, progress=self._progress)
-            pipeline = Pipeline(request.config, schema, switch)
+            pipeline = Pipeline(request.config, schema, self._compile(program))
             with self._state:
                 # The primary may have changed while the program compiled.
                 check_primary()
@@ -124,6 +125,12 @@ class Device:
         if self._pipeline is None:
             raise RequestError(Code.FAILED_PRECONDITION, "no forwarding pipeline is set")
         return self._pipeline
+
+    def _compile(self, program: Program) -> Switch:
+        try:
+            return Switch(program, drop_port=self._drop_port, progress=self._progress)
+        except UnsupportedProgramError as error:
+            raise invalid(f"p4_device_config: {error}") from None
 
     def _commit_saved(
         self, request: p4runtime_pb2.SetForwardingPipelineConfigRequest, check_primary: Callable[[], None]

@@ -33,7 +33,8 @@ UNSUPPORTED_ENTITIES = {
 def verify(config: p4runtime_pb2.ForwardingPipelineConfig) -> tuple[Schema, Program]:
     """Checks that the device configuration (a BMv2 JSON) loads and that the P4Info describes it.
 
-    Raises RequestError: UNIMPLEMENTED for a construct outside the switch's subset, INVALID_ARGUMENT else.
+    Raises RequestError: INVALID_ARGUMENT for a configuration that cannot be realized, UNIMPLEMENTED for a
+    P4Info with objects that this server does not offer.
     """
     if not config.p4_device_config:
         raise invalid("the request has no p4_device_config: it must be the compiler's BMv2 JSON")
@@ -42,9 +43,7 @@ def verify(config: p4runtime_pb2.ForwardingPipelineConfig) -> tuple[Schema, Prog
     schema = index_p4info(config.p4info)
     try:
         program = load_program(config.p4_device_config)
-    except UnsupportedProgramError as error:
-        raise RequestError(Code.UNIMPLEMENTED, f"p4_device_config: {error}") from None
-    except ValueError as error:
+    except (UnsupportedProgramError, ValueError, RecursionError) as error:
         raise invalid(f"p4_device_config: {error}") from None
     check_agreement(schema, program)
     return schema, program

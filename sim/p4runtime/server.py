@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from concurrent import futures
@@ -50,15 +51,8 @@ class P4RuntimeServer:
             ),
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self.service, self._server)
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError:
-            port = 0
-        if port == 0:
-            raise UsageError(
-                f"cannot listen on {address} for P4Runtime, the port may be taken: "
-                "choose another --grpc-server-addr"
-            )
+        _check_address(address)
+        port = self._server.add_insecure_port(address)
         self.address = f"{address.rpartition(':')[0]}:{port}"
 
     def start(self) -> None:
@@ -72,3 +66,25 @@ class P4RuntimeServer:
         """Ends all calls and frees the port."""
         stopped: threading.Event = self._server.stop(STOP_GRACE_S)
         stopped.wait()
+
+
+def _check_address(address: str) -> None:
+    """Raises UsageError, which says why, unless a server can listen on HOST:PORT.
+
+    gRPC itself gives no reason and writes lines of its own to stderr.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        (family, kind, protocol, _, place), *_ = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except ValueError:
+        raise UsageError(f"--grpc-server-addr {address} is not HOST:PORT, such as 127.0.0.1:9559") from None
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"cannot listen on {address} for P4Runtime: {reason}. Choose another --grpc-server-addr"
+        ) from error

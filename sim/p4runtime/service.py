@@ -22,6 +22,7 @@ MAX_WAITING_PACKET_INS = 1024
 # A default gRPC client takes messages up to 4 MiB; entities are a few hundred bytes.
 ENTITIES_PER_RESPONSE = 1000
 
+
 class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     """Answers P4Runtime calls for one device. gRPC calls it from its worker threads."""
 

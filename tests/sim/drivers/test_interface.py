@@ -38,6 +38,9 @@ def host() -> Iterator[socket.socket]:
     try:
         for command in (
             f"ip link add {SWITCH_SIDE} type veth peer name {HOST_SIDE}",
+            # no IPv6, or the kernel's own packets for it would be among the frames
+            f"ip link set {SWITCH_SIDE} addrgenmode none",
+            f"ip link set {HOST_SIDE} addrgenmode none",
             f"ip link set {SWITCH_SIDE} up",
             f"ip link set {HOST_SIDE} up",
         ):

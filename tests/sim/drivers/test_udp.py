@@ -97,19 +97,20 @@ def test_a_super_datagram_comes_back_packet_by_packet_in_order(
         assert peer.receive(51) == payloads
 
 
-def test_a_super_datagram_of_jumbo_payloads(driver: UdpDriver, run_dataplane: RunDataPlane) -> None:
+def test_jumbo_payloads_come_back_in_order(driver: UdpDriver, run_dataplane: RunDataPlane) -> None:
     run_dataplane(driver)
     with Peer(driver) as peer:
-        for i in range(30):
+        for i in range(10):  # what a receive buffer of the default size holds at once
             peer.socket.send(bytes([i]) * 8246)
-        assert peer.receive(30) == [bytes([i]) * 8246 for i in range(30)]
+        assert peer.receive(10) == [bytes([i]) * 8246 for i in range(10)]
 
 
 def test_the_program_sees_the_advertised_address() -> None:
     driver = UdpDriver(("0.0.0.0", 0), advertised=("10.0.0.1", 21330))
     frames = Frames.allocate(BATCH_FRAMES, BATCH_BYTES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
-        peer.sendto(b"payload", ("127.0.0.1", driver.address[1]))
+        peer.connect(("127.0.0.1", driver.address[1]))
+        peer.send(b"payload")
         select.select([driver.socket], [], [], 5)
         driver.receive(frames)
         packet = Ether(frames.data[: frames.length[0]].tobytes())

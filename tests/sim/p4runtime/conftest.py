@@ -134,11 +134,6 @@ def kitchen() -> Program:
 
 
 @pytest.fixture(scope="session")
-def kitchen_second() -> Program:
-    return Program.load("kitchen_second")
-
-
-@pytest.fixture(scope="session")
 def reflect() -> Program:
     return Program.load("reflect")
 

@@ -78,7 +78,7 @@ def entities(messages: RandomMessages, count: int) -> list[p4runtime_pb2.Entity]
 def test_random_updates_and_reads(cook, kitchen, error_codes) -> None:
     messages = RandomMessages(1, list(kitchen.ids.values()))
     seen: set[str] = set()
-    for number, entity in enumerate(entities(messages, 1500)):
+    for number, entity in enumerate(entities(messages, 600)):
         update = p4runtime_pb2.Update(type=1 + number % 3, entity=entity)
         for call in (lambda: cook.stub.Write(cook.request(update)), lambda: cook.read(**_as_field(entity))):  # noqa: B023
             try:

@@ -19,7 +19,7 @@ te.insert()
 te.read(lambda e: print("read:", e.action.action_name, e.match["hdr.ethernet.destination"].exact.value.hex()))
 te.insert()
 route = table_entry["routes"](action="forward")
-route.match["hdr.ethernet.destination"] = "10.0.0.0/8"
+route.match["hdr.ipv4.destination"] = "10.0.0.0/8"
 route.action["port"] = "3"
 route.insert()
 route.counter_data
@@ -33,7 +33,7 @@ acl.match["hdr.ipv4.protocol"] = "17"
 acl.match["std.ingress_port"] = "7"
 acl.priority = 4
 acl.insert()
-acl.read(lambda e: print("acl:", e.priority, sorted(e.match)))
+acl.read(lambda e: print("acl:", e.priority, e.match["ttl"].range.high))
 ce = counter_entry["by_port"]
 ce.index = 2
 ce.packet_count = 77
@@ -54,8 +54,8 @@ import socket
 peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 peer.connect(("127.0.0.1", {port}))
 peer.settimeout(5)
-_ = peer.send(b"packet for the controller")
-packet_in.sniff(lambda m: print("packet-in:", m.packet.payload[-25:], m.packet.metadata[1].value), timeout=1)
+_ = peer.send(b"for the controller")
+packet_in.sniff(lambda m: print("packet-in:", m.packet.payload[-14:], m.packet.metadata[1].value), timeout=1)
 po = packet_out(payload={frame!r}, egress_port="1", unused="0")
 po.send()
 print("packet-out:", peer.recv(100))
@@ -66,7 +66,19 @@ exit()
 """
 
 EXPECTED = [
-    "read: Forward.to_controller 0200 0000 ffff",
+    "read: Forward.to_controller 02000000ffff",
+    "At index 0: ALREADY_EXISTS, 'table Forward.l2 has this entry already'",
+    "route: 0",
+    "direct: 0",
+    r"acl: 4 b'\x05'",
+    "counter: 77",
+    "group: 5 [1, 2]",
+    "session: 6 64",
+    "default: Forward.forward",
+    r"packet-in: b'the controller' b'\x05'",
+    "packet-out: b'from the shell'",
+    "At index 0: NOT_FOUND, 'table Forward.l2 has no such entry'",
+    "api 1.4.1",
 ]
 
 

@@ -35,7 +35,7 @@ def test_every_controller_learns_who_is_primary(connect: Callable) -> None:
     second = connect(20)
     assert status_of(first) == BACKUP
     third = connect(5)
-    second.client.tear_down()
+    second.client.stream_out_q.put(None)  # closes its side of the stream
     assert status_of(first) == NONE
     assert status_of(third) == NONE
     first.client.election_id = (0, 20)

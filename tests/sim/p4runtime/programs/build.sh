@@ -3,8 +3,7 @@
 set -eu
 cd "$(dirname "$0")"
 compile() {
-    p4c-bm2-ss --std p4-16 $3 -o "$2.json" --p4runtime-files "$2.p4info.txtpb" "$1.p4"
+    p4c-bm2-ss --std p4-16 -o "$1.json" --p4runtime-files "$1.p4info.txtpb" "$1.p4"
 }
-compile reflect reflect ""
-compile kitchen kitchen ""
-compile kitchen kitchen_second "-DSECOND_EDITION"
+compile reflect
+compile kitchen

@@ -1,7 +1,7 @@
 // A program with one of everything that P4Runtime writes and reads, for the tests of the server.
 //
 // Frames are Ethernet with IPv4 or without. Packet-outs carry packet_out_t in front and leave on the port in
-// it. SECOND_EDITION is the next version of the program, to which the first one's state can be carried over.
+// it.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -144,13 +144,6 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             0x0806: set_mark(6);
         }
     }
-#ifdef SECOND_EDITION
-    table blocked {
-        key = { hdr.ethernet.source: exact; }
-        actions = { drop; NoAction; }
-        default_action = NoAction();
-    }
-#endif
     table always {
         actions = { set_mark; NoAction; }
         default_action = NoAction();
@@ -161,9 +154,6 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         last_seen.write(0, (bit<32>)std.ingress_port);
         known_types.apply();
         always.apply();
-#ifdef SECOND_EDITION
-        blocked.apply();
-#endif
         if (hdr.packet_out.isValid()) {
             std.egress_spec = hdr.packet_out.egress_port;
             hdr.packet_out.setInvalid();
