@@ -192,14 +192,14 @@ def unwrap_frames(
             malformed += 1
         else:
             next_place[port[frame] + 1] += 1
-    for p in range(PORTS):
-        next_place[p + 1] += next_place[p]
+    for to in range(PORTS):
+        next_place[to + 1] += next_place[to]
     order = np.empty(n - malformed, np.int64)
     for i in range(n):
         if size[i] >= 0:
-            p = port[selected[i]]
-            order[next_place[p]] = i
-            next_place[p] += 1
+            to = port[selected[i]]
+            order[next_place[to]] = i
+            next_place[to] += 1
     runs = -1
     at = 0
     for i in order:

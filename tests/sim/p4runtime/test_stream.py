@@ -149,6 +149,19 @@ def test_a_controller_that_does_not_read_loses_packets_and_slows_nothing(
     requests.put(None)
 
 
+def test_a_multicast_group_reaches_every_peer(switch, cook, kitchen, peer: socket.socket) -> None:
+    group = p4runtime_pb2.MulticastGroupEntry(multicast_group_id=5)
+    group.replicas.add(egress_port=1, instance=1)
+    group.replicas.add(port=b"\x02", instance=1)
+    cook.write("INSERT", packet_replication_engine_entry={"multicast_group_entry": group})
+    cook.write("INSERT", table_entry=kitchen.entry("l2", SWITCH_MAC, "multicast", 5))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second:
+        second.connect(switch.udp.address)
+        second.settimeout(5)
+        second.send(b"for all")
+        assert [peer.recv(100), second.recv(100)] == [b"for all", b"for all"]
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
