@@ -87,12 +87,15 @@ def test_streams_do_not_starve_other_calls(switch, connect: Callable) -> None:
 
 
 @pytest.fixture
-def peer(switch) -> Iterator[socket.socket]:
+def peer(switch, cook) -> Iterator[socket.socket]:
     """A host on port 1 of the switch."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host:
         host.connect(switch.udp.address)
         host.settimeout(5)
         host.send(b"hello")  # dropped by the program, but now port 1 is this host's
+        deadline = time.monotonic() + 10
+        while not any(each.counter_entry.data.packet_count for each in cook.read(counter_entry={})):
+            assert time.monotonic() < deadline, "the program sees no packet"
         yield host
 
 
@@ -118,15 +121,18 @@ def test_a_packet_in_carries_the_programs_header_and_goes_to_the_primary_only(
     assert backup.client.get_stream_packet("packet", timeout=0.2) is None
 
 
-def test_a_clone_for_the_controller_is_a_packet_in(cook, kitchen, peer: socket.socket) -> None:
+def test_a_clone_for_the_controller_is_a_packet_in(switch, primary, mirror) -> None:
+    primary.set_config(mirror.config())
     session = p4runtime_pb2.CloneSessionEntry(session_id=5, replicas=[{"egress_port": 510, "instance": 1}])
-    cook.write("INSERT", packet_replication_engine_entry={"clone_session_entry": session})
-    entry = kitchen.entry("acl", {4: b"\x01"}, "mirror", 5, priority=1)
-    cook.write("INSERT", table_entry=entry)
-    peer.send(b"mirrored")
-    packet = cook.next("packet").packet
-    assert packet.metadata[1].value == b"\x06"
-    assert packet.payload.endswith(b"mirrored")
+    session.packet_length_bytes = 45
+    primary.write("INSERT", packet_replication_engine_entry={"clone_session_entry": session})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.connect(switch.udp.address)
+        peer.send(b"mirrored")
+    packet = primary.next("packet").packet
+    assert [(item.metadata_id, item.value) for item in packet.metadata] == [(1, b"\x06")]
+    # The session's length counts what leaves: the controller's header, 42 bytes of headers, two of payload.
+    assert packet.payload[42:] == b"mi"
 
 
 def test_a_controller_that_does_not_read_loses_packets_and_slows_nothing(
