@@ -202,27 +202,27 @@ def unwrap_frames(
             next_place[to] += 1
     runs = -1
     at = 0
-    for i in order:
-        p = port[selected[i]]
+    for item in order:
+        p = port[selected[item]]
         grows = (
             runs >= 0
             and run_port[runs] == p
             and run_count[runs] < max_segments
-            and size[i] <= run_segment[runs]
-            and size[i] > 0
+            and size[item] <= run_segment[runs]
+            and size[item] > 0
             and run_size[runs] == run_count[runs] * run_segment[runs]
-            and run_size[runs] + size[i] <= MAX_PAYLOAD_BYTES
+            and run_size[runs] + size[item] <= MAX_PAYLOAD_BYTES
         )
         if not grows:
             runs += 1
             run_port[runs] = p
             run_at[runs] = at
             run_size[runs] = 0
-            run_segment[runs] = size[i]
+            run_segment[runs] = size[item]
             run_count[runs] = 0
-        _copy(payloads, at, data, start[i], size[i])
-        at += int(size[i])
-        run_size[runs] += size[i]
+        _copy(payloads, at, data, start[item], size[item])
+        at += int(size[item])
+        run_size[runs] += size[item]
         run_count[runs] += 1
     return runs + 1, malformed
 

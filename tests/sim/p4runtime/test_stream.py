@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from scapy.all import IP, UDP, Ether
 
 PRIMARY, BACKUP, NONE = (
@@ -78,12 +78,28 @@ def test_streams_do_not_starve_other_calls(switch, connect: Callable) -> None:
     for controller in controllers[::5]:
         assert controller.client.api_version().startswith("1.")
     with grpc.insecure_channel(switch.server.address) as channel:
-        stub = type(controllers[0].stub)(channel)
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         arbitration = {"device_id": 3, "election_id": {"low": 99}}
         too_many = p4runtime_pb2.StreamMessageRequest(arbitration=arbitration)
         with pytest.raises(grpc.RpcError) as refused:
             list(stub.StreamChannel(iter([too_many])))
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_idle_streams_do_not_starve_other_calls_either(switch, connect: Callable) -> None:
+    with grpc.insecure_channel(switch.server.address) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        silent: queue.Queue = queue.Queue()
+        streams = [stub.StreamChannel(iter(silent.get, None)) for _ in range(40)]
+        stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=10)
+        ended: list[grpc.Call] = []
+        deadline = time.monotonic() + 5
+        while len(ended) < 8 and time.monotonic() < deadline:
+            ended = [stream for stream in streams if stream.done()]
+        assert {stream.code() for stream in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert len(ended) == 8
+        for _ in streams:
+            silent.put(None)
 
 
 @pytest.fixture
