@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -159,7 +160,7 @@ class _Indexed:
     block: int
     scale: BlockScale
     quantised: QuantisedBlock
-    segment: Segment | None  # None: the codec needs no index
+    segment: Segment
 
 
 @dataclass
@@ -195,28 +196,52 @@ class _Blocks:
         self._summing: deque[_Summed] = deque()
 
     def run(self) -> Steps:
-        live = deque(b for b, scale in enumerate(self._scales) if not scale.is_empty)
         for block, scale in enumerate(self._scales):
             if scale.is_empty:
                 self._part(self._out, block)[...] = 0
-        indexing: deque[_Indexed] = deque()
-        while live or indexing:
-            while live and len(indexing) <= LEAD:
-                indexing.append(self._send_index(live.popleft()))
-            yield from self._send_values(indexing.popleft())
-            while len(self._summing) > TRAIL:
-                yield from self._finish_oldest()
+        if self._spec.codec == "dense":
+            yield from self._send_dense()
+        else:
+            yield from self._send_sketches()
         while self._summing:
             yield from self._finish_oldest()
+
+    def _live(self) -> Iterator[int]:
+        return (block for block, scale in enumerate(self._scales) if not scale.is_empty)
 
     def _part(self, array: np.ndarray, block: int) -> np.ndarray:
         return array[block * codec.BLOCK : (block + 1) * codec.BLOCK]
 
+    def _send_dense(self) -> Steps:
+        for block in self._live():
+            scale = self._scales[block]
+            values = self._part(self._flat, block)
+            plan = codec.plan_dense(values.size, scale.limbs)
+            segment = self._allocate_values(plan)
+            codec.encode_values(values, scale, segment.lanes.reshape(-1)[: plan.lanes])
+            yield from self._send_values(_Summed(block, scale, plan, segment))
+
+    def _send_sketches(self) -> Steps:
+        live = self._live()
+        indexing: deque[_Indexed] = deque()
+        while True:
+            for block in islice(live, LEAD + 1 - len(indexing)):
+                indexing.append(self._send_index(block))
+            if not indexing:
+                return
+            item = indexing.popleft()
+            yield item.segment
+            size = item.quantised.size
+            union = item.segment.lanes.reshape(-1)[: codec.index_lanes(size)]
+            plan = codec.plan_union(union, size, item.scale.limbs, self._workspace)
+            self._engine.release(item.segment)
+            segment = self._allocate_values(plan)
+            codec.encode(item.quantised, plan, segment.lanes.reshape(-1)[: plan.lanes])
+            yield from self._send_values(_Summed(item.block, item.scale, plan, segment))
+
     def _send_index(self, block: int) -> _Indexed:
         values = self._part(self._flat, block)
         scale = self._scales[block]
-        if self._spec.codec == "dense":
-            return _Indexed(block, scale, codec.quantise(values, scale), None)
         lanes = codec.index_lanes(values.size)
         segment = _allocate(self._engine, Op.OR, chunks_for(lanes, self._engine.lanes))
         quantised = codec.quantise(values, scale)
@@ -224,20 +249,15 @@ class _Blocks:
         self._engine.queue(segment)
         return _Indexed(block, scale, quantised, segment)
 
-    def _send_values(self, item: _Indexed) -> Steps:
-        size = item.quantised.size
-        if item.segment is None:
-            plan = codec.plan_dense(size, item.scale.limbs)
-        else:
-            yield item.segment
-            union = item.segment.lanes.reshape(-1)[: codec.index_lanes(size)]
-            plan = codec.plan_union(union, size, item.scale.limbs, self._workspace)
-            self._engine.release(item.segment)
-        segment = _allocate(self._engine, Op.SUM, chunks_for(plan.lanes, self._engine.lanes))
-        codec.encode(item.quantised, plan, segment.lanes.reshape(-1)[: plan.lanes])
-        self._engine.queue(segment)
-        self._summing.append(_Summed(item.block, item.scale, plan, segment))
+    def _allocate_values(self, plan: Plan) -> Segment:
+        return _allocate(self._engine, Op.SUM, chunks_for(plan.lanes, self._engine.lanes))
+
+    def _send_values(self, item: _Summed) -> Steps:
+        self._engine.queue(item.segment)
+        self._summing.append(item)
         yield None
+        while len(self._summing) > TRAIL:
+            yield from self._finish_oldest()
 
     def _finish_oldest(self) -> Steps:
         item = self._summing.popleft()

@@ -184,8 +184,17 @@ def quantise_dense(x: Any, first: float, second: float, right: Any, mask: Any, l
 
 
 @njit(cache=True, nogil=True)
-def list_bits(words: Any, coordinates: Any) -> int:
-    """List the positions of the set bits; returns how many. The list needs room for BATCH more."""
+def count_bits(words: Any) -> int:
+    """Number of set bits."""
+    count = 0
+    for lane in range(words.size):
+        count += popcount(words[lane])
+    return count
+
+
+@njit(cache=True, nogil=True)
+def list_bits(words: Any, coordinates: Any) -> None:
+    """List the positions of the set bits. The list needs room for BATCH more."""
     count = 0
     for lane in range(words.size):
         word = words[lane]
@@ -196,7 +205,6 @@ def list_bits(words: Any, coordinates: Any) -> int:
                 word = np.uint32(word & np.uint32(word - np.uint32(1)))
             count += BATCH
         count = end
-    return count
 
 
 @njit(cache=True, nogil=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from switchreduce.errors import SwitchError
 from switchreduce.worker.codec.arrays import Lanes, Workspace, check_lanes, index_lanes, read_only
-from switchreduce.worker.codec.kernels import BATCH, WORD, list_bits, peel
+from switchreduce.worker.codec.kernels import BATCH, WORD, count_bits, list_bits, peel
 from switchreduce.worker.codec.layout import Layout, layout_for
 
 
@@ -71,12 +71,18 @@ def plan_union(union: Lanes, size: int, limbs: int = 1, workspace: Workspace | N
     """
     check_lanes("union", union, np.uint32, index_lanes(size))
     if size % WORD and union[-1] >> np.uint32(size % WORD):
-        raise SwitchError(f"the index of a block of {size} coordinates has bits beyond its end; drop the job")
+        raise SwitchError(
+            f"the index of a block of {size} coordinates has bits beyond its end: packets were altered"
+        )
     workspace = workspace or Workspace()
-    coordinates = workspace.take("coordinates", np.uint32, size + BATCH)
-    count = list_bits(read_only(union), coordinates)
+    union = read_only(union)
+    count = count_bits(union)
     if count == 0:
         return plan_empty(size, limbs)
+    if layout_for(count).buckets >= size:
+        return plan_dense(size, limbs)  # before listing the coordinates of what is often a full block
+    coordinates = workspace.take("coordinates", np.uint32, count + BATCH)
+    list_bits(union, coordinates)
     coordinates = read_only(coordinates[:count])
     order = np.empty(count, np.uint64)
     for seed in count_from():

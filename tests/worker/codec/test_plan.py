@@ -135,7 +135,7 @@ def test_clustered_unions_peel_as_well(pattern, count):
 def test_a_sketch_that_keeps_failing_grows_without_end():
     """So the search ends: at the latest when a sketch would be no smaller than the block."""
     for count in (1, 10, 1000, 50_000):
-        sizes = [layout_for(count, tries).buckets for tries in range(0, 4000, 4)]
+        sizes = [layout_for(count, tries).buckets for tries in range(0, 8000, 8)]
         assert sizes == sorted(sizes)
         assert sizes[-1] > 20 * sizes[0]
 
