@@ -99,14 +99,25 @@ class ParserEmitter:
             items = []
 
         pending: list[ir.Statement] = []
+
+        def flush_all() -> None:
+            nonlocal lines, pending
+            flush()
+            if pending:
+                lines += self.emitter.block(pending)
+                pending = []
+
         for op in [*state.ops, None]:
             if isinstance(op, ir.Execute):
+                value = op.statement.value if isinstance(op.statement, ir.Assign) else None
+                if isinstance(value, ir.Lookahead):  # BMv2 counts the bits, wherever they start
+                    flush_all()
+                    size = -(-value.width // 8)
+                    lines += [f"if end - pos < {size}:", *self._fail("PacketTooShort")]
                 pending.append(op.statement)
                 continue
             if pending:
-                flush()
-                lines += self.emitter.block(pending)
-                pending = []
+                flush_all()
             if op is not None:
                 items += self._op(op)
         flush()
