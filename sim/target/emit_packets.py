@@ -133,7 +133,16 @@ class ParserEmitter:
             condition = values.boolean(op.condition)
             code = values.low(op.error, 32)
             self.emitter.done(values)
-            return [Text((*values.lines, f"if not {condition}:", f"    put(phv, {ERROR}, {code})", *self._leave("    ")))]
+            return [
+                Text(
+                    (
+                        *values.lines,
+                        f"if not {condition}:",
+                        f"    put(phv, {ERROR}, {code})",
+                        *self._leave("    "),
+                    )
+                )
+            ]
         assert isinstance(op, ir.Advance)
         bits = values.exact(op.bits)[0]
         self.emitter.done(values)
@@ -231,7 +240,11 @@ class ParserEmitter:
             return [
                 Text((f"put(phv, @{at}@{where}, {_bits_of_packet(offset, first or 64)})",)),
                 *(
-                    Text((f"put(phv, @{at + k}@{where}, {_bits_of_packet(offset + (first or 64) + 64 * (k - 1), 64)})",))
+                    Text(
+                        (
+                            f"put(phv, @{at + k}@{where}, {_bits_of_packet(offset + (first or 64) + 64 * (k - 1), 64)})",
+                        )
+                    )
                     for k in range(1, n)
                 ),
             ]

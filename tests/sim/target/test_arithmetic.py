@@ -57,7 +57,12 @@ def reference(o: dict[str, int]) -> dict[str, int]:
 def interesting(width: int) -> st.SearchStrategy[int]:
     """Values near the edges of words, where carries and signs happen, and any others."""
     edges = [0, 1, (1 << width) - 1, 1 << (width - 1), (1 << (width - 1)) - 1]
-    edges += [x for k in (31, 32, 63, 64, 127, 128) if k < width for x in (1 << k, (1 << k) - 1, (1 << width) - (1 << k))]
+    edges += [
+        x
+        for k in (31, 32, 63, 64, 127, 128)
+        if k < width
+        for x in (1 << k, (1 << k) - 1, (1 << width) - (1 << k))
+    ]
     return st.one_of(st.sampled_from(edges), st.integers(0, (1 << width) - 1))
 
 
@@ -66,11 +71,16 @@ OPERAND_VALUES = st.fixed_dictionaries({name: interesting(width) for name, width
 
 @settings(max_examples=300, deadline=None)
 @given(OPERAND_VALUES, st.booleans())
-def test_operators_agree_with_python(switch_of: Callable[[str], Switch], o: dict[str, int], same: bool) -> None:
+def test_operators_agree_with_python(
+    switch_of: Callable[[str], Switch], o: dict[str, int], same: bool
+) -> None:
     if same:
         o = {**o, "b": o["a"], "d": o["c"], "l": o["k"], "n": o["m"], "h": o["g"]}
     [(port, frame)] = switch_of("arithmetic").process(0, pack(OPERANDS, o))
     assert port == 1
     got = unpack(RESULTS, frame)
-    want = {name: value & ((1 << width) - 1) for (name, width), value in zip(RESULTS, reference(o).values(), strict=True)}
+    want = {
+        name: value & ((1 << width) - 1)
+        for (name, width), value in zip(RESULTS, reference(o).values(), strict=True)
+    }
     assert got == want

@@ -20,7 +20,9 @@ print(len(switch.process(0, bytes(60))))
 def start(folder: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
     command = [sys.executable, "-c", START]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> list[str]:

@@ -49,7 +49,9 @@ def some_lanes(seed: int) -> np.ndarray:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 2**32)), min_size=1, max_size=12))
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 2**32)), min_size=1, max_size=12)
+)
 def test_lane_operations_agree_with_numpy(
     switch_of: Callable[[str], Switch], steps: list[tuple[int, int, int]]
 ) -> None:

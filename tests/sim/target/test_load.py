@@ -67,7 +67,10 @@ def first_state(**settings: Any) -> Change:
         (first_table(direct_meters="m"), "meters"),
         (first_table(key=[{"match_type": "selector", "target": ["order", "op"]}]), "selector"),
         (first_state(parser_ops=[{"op": "magic", "parameters": []}]), "magic"),
-        (first_state(transitions=[{"type": "parse_vset", "value": "v", "mask": None, "next_state": None}]), "parse_vset"),
+        (
+            first_state(transitions=[{"type": "parse_vset", "value": "v", "mask": None, "next_state": None}]),
+            "parse_vset",
+        ),
         (lambda j: j["__meta__"].update(version=[3, 0]), "3.0"),
         (lambda j: j["header_types"][0]["fields"].append(["huge", 4096, False]), "4096 bits"),
         (lambda j: j["calculations"].append({"name": "c", "id": 0, "algo": "md5", "input": []}), ""),

@@ -95,7 +95,12 @@ def expected(data: bytes) -> bytes:
     flags = [p.first, p.labels[0], p.labels[3], p.options, p.word]
     valid = sum((x is not None) << (4 - k) for k, x in enumerate(flags))
     report = b"".join(
-        [p.fault.to_bytes(4, "big"), len(data).to_bytes(2, "big"), bytes([p.depth, valid]), p.seen.to_bytes(4, "big")]
+        [
+            p.fault.to_bytes(4, "big"),
+            len(data).to_bytes(2, "big"),
+            bytes([p.depth, valid]),
+            p.seen.to_bytes(4, "big"),
+        ]
     )
     labels = p.labels
     if p.first is not None and p.first[0] >> 4 == 1:
@@ -136,12 +141,16 @@ labels = st.lists(
               st.sampled_from([0, 0, 1, 0xFE]), st.integers(0, 255)), max_size=6
 ).map(b"".join)  # fmt: skip
 options = st.builds(lambda n, rest: bytes([n]) + rest, st.integers(0, 20), st.binary(max_size=40))
-bodies = st.one_of(labels, options, st.binary(max_size=60), st.binary(max_size=20).map(lambda b: b"\xab\xc5" + b))
+bodies = st.one_of(
+    labels, options, st.binary(max_size=60), st.binary(max_size=20).map(lambda b: b"\xab\xc5" + b)
+)
 
 
 @settings(max_examples=500, deadline=None)
 @given(first_headers, bodies)
-def test_parser_and_stacks_agree_with_the_model(switch_of: Callable[[str], Switch], first: bytes, body: bytes) -> None:
+def test_parser_and_stacks_agree_with_the_model(
+    switch_of: Callable[[str], Switch], first: bytes, body: bytes
+) -> None:
     data = first + body
     [(port, frame)] = switch_of("parsing").process(0, data)
     assert port == 2
@@ -150,7 +159,9 @@ def test_parser_and_stacks_agree_with_the_model(switch_of: Callable[[str], Switc
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=3))
-def test_a_packet_too_short_for_anything_goes_on_to_ingress(switch_of: Callable[[str], Switch], data: bytes) -> None:
+def test_a_packet_too_short_for_anything_goes_on_to_ingress(
+    switch_of: Callable[[str], Switch], data: bytes
+) -> None:
     [(_, frame)] = switch_of("parsing").process(0, data)
     assert frame == expected(data)
     assert len(frame) == REPORT_BYTES + len(data)

@@ -77,7 +77,13 @@ def test_hashes(switch_of: Callable[[str], Switch], value: int, op: int, payload
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 1), st.integers(0, 0xFFFF), st.integers(0, 2**48 - 1), st.booleans(), st.binary(max_size=31))
+@given(
+    st.integers(0, 1),
+    st.integers(0, 0xFFFF),
+    st.integers(0, 2**48 - 1),
+    st.booleans(),
+    st.binary(max_size=31),
+)
 def test_checksums(
     switch_of: Callable[[str], Switch], op: int, check: int, fields: int, right: bool, payload: bytes
 ) -> None:

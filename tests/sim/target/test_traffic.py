@@ -33,7 +33,9 @@ def switch(switch_of: Callable[[str], Switch]) -> Iterator[Switch]:
 def send(switch: Switch, **order: int) -> list[tuple[int, dict[str, int], bytes]]:
     """(port, trace fields, what follows the trace) of each frame that leaves."""
     out = switch.process(3, pack(ORDER, order) + PAYLOAD)
-    return [(port, unpack(TRACE, frame.ljust(TRACE_BYTES, b"\0")), frame[TRACE_BYTES:]) for port, frame in out]
+    return [
+        (port, unpack(TRACE, frame.ljust(TRACE_BYTES, b"\0")), frame[TRACE_BYTES:]) for port, frame in out
+    ]
 
 
 SIZE = 8 + len(PAYLOAD)
@@ -48,7 +50,11 @@ def test_unicast(switch: Switch) -> None:
 
 def test_multicast_makes_independent_replicas_in_order(switch: Switch) -> None:
     out = send(switch, op=1, port=6, group=3)
-    assert [(port, t["rid"], t["port"], t["instance"]) for port, t, _ in out] == [(4, 40, 4, 5), (5, 50, 5, 5), (4, 41, 4, 5)]
+    assert [(port, t["rid"], t["port"], t["instance"]) for port, t, _ in out] == [
+        (4, 40, 4, 5),
+        (5, 50, 5, 5),
+        (4, 41, 4, 5),
+    ]
     assert all(rest == pack(ORDER, {"op": 1, "port": 6, "group": 3}) + PAYLOAD for _, _, rest in out)
 
 
