@@ -19,6 +19,10 @@ SOL_UDP = 17
 UDP_SEGMENT = 103
 UDP_GRO = 104
 
+# From include/uapi/asm-generic/socket.h: like SO_SNDBUF and SO_RCVBUF, but past the system's limit, for root.
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
+
 MAX_DATAGRAM = 65_507  # bytes of UDP payload in one IPv4 packet, a segmented send included
 SOCKET_BUFFER = 8 << 20  # bytes asked of the kernel, which grants what its limits allow
 RECEIVES_A_ROUND = 16  # receives before sending again, so that neither side starves
@@ -37,8 +41,8 @@ class UdpLink:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self.socket.setblocking(False)
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                self.socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER)
+            self._enlarge(SO_RCVBUFFORCE, socket.SO_RCVBUF)
+            self._enlarge(SO_SNDBUFFORCE, socket.SO_SNDBUF)
             self.socket.connect(address)
         except OSError as error:
             self.socket.close()
@@ -50,6 +54,12 @@ class UdpLink:
         self.buffer = np.zeros(1 << 16, np.uint8)
         self._refusals = 0
         self._control_space = socket.CMSG_SPACE(4)
+
+    def _enlarge(self, forced: int, polite: int) -> None:
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER)
+        except OSError:
+            self.socket.setsockopt(socket.SOL_SOCKET, polite, SOCKET_BUFFER)
 
     def _supports(self, option: int, value: int) -> bool:
         try:
