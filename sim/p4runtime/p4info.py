@@ -65,7 +65,6 @@ class Table:
     size: int
     is_const: bool
     has_const_default: bool
-    has_idle_timeout: bool
     direct_counter_id: int | None
 
     @property
@@ -98,7 +97,6 @@ class Schema:
     tables: dict[int, Table]
     actions: dict[int, Action]
     counters: dict[int, Counter]
-    registers: dict[int, str]
     packet_in: tuple[PacketField, ...]
     packet_out: tuple[PacketField, ...]
 
@@ -124,7 +122,6 @@ def index_p4info(p4info: p4info_pb2.P4Info) -> Schema:
         counter.preamble.id: Counter(counter.preamble.id, counter.preamble.name, counter.size)
         for counter in p4info.counters
     }
-    registers = {register.preamble.id: register.preamble.name for register in p4info.registers}
     for kind, indexed, listed in (
         ("table", tables, p4info.tables),
         ("action", actions, p4info.actions),
@@ -139,7 +136,6 @@ def index_p4info(p4info: p4info_pb2.P4Info) -> Schema:
         tables=tables,
         actions=actions,
         counters=counters,
-        registers=registers,
         packet_in=_controller_header(p4info, "packet_in"),
         packet_out=_controller_header(p4info, "packet_out"),
     )
@@ -202,7 +198,6 @@ def _table(table: p4info_pb2.Table, actions: dict[int, Action], counter_tables: 
         size=table.size,
         is_const=table.is_const_table,
         has_const_default=table.const_default_action_id != 0,
-        has_idle_timeout=table.idle_timeout_behavior == p4info_pb2.Table.NOTIFY_CONTROL,
         direct_counter_id=counter_tables.get(table.preamble.id),
     )
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Union
+from dataclasses import dataclass, replace
 
 _HOLE = re.compile(r"@(\d+)(?:~(-?\d+)~(\w+))?@")
 _LOCAL = re.compile(r"\b([a-z])(\d+)\b")
@@ -59,7 +58,7 @@ class Roll:
     items: tuple[Item, ...]
 
 
-Item = Union[Text, Wide, Roll]
+Item = Text | Wide | Roll
 
 
 # ---------------------------------------------------------------------------------------------- holes
@@ -69,7 +68,9 @@ def _strings(item: Item) -> list[str]:
     if isinstance(item, Text):
         return list(item.lines)
     if isinstance(item, Wide):
-        return [t for s in item.steps for t in (*s.setup, *s.before, *s.body, s.store, s.value, s.place, *s.after)]
+        return [
+            t for s in item.steps for t in (*s.setup, *s.before, *s.body, s.store, s.value, s.place, *s.after)
+        ]
     return [t for i in item.items for t in _strings(i)]
 
 
@@ -80,7 +81,9 @@ def addresses(text: str) -> list[int]:
 def _shape(item: Item) -> str:
     """The item's text without its addresses; those that advance with an inner loop already are left in."""
     kind = f"{item.n} words" if isinstance(item, Wide) else type(item).__name__
-    return "\n".join([kind, *(_HOLE.sub(lambda m: m.group(0) if m.group(2) else "@@", t) for t in _strings(item))])
+    return "\n".join(
+        [kind, *(_HOLE.sub(lambda m: m.group(0) if m.group(2) else "@@", t) for t in _strings(item))]
+    )
 
 
 def _holes(item: Item) -> list[int]:
@@ -105,8 +108,8 @@ def _advance(item: Item, steps: list[int], name: str) -> Item:
         item.n,
         tuple(
             Step(
-                tuple(map(text, s.setup)), tuple(map(text, s.before)), tuple(map(text, s.body)), text(s.store),
-                text(s.value), text(s.place), tuple(map(text, s.after)), s.fusable,
+                tuple(map(text, s.setup)), tuple(map(text, s.before)), tuple(map(text, s.body)),
+                text(s.store), text(s.value), text(s.place), tuple(map(text, s.after)), s.fusable,
             )
             for s in item.steps
         ),
@@ -175,10 +178,14 @@ def fuse(items: Sequence[Item]) -> list[Item]:
             out.append(replace(item, items=tuple(fuse(item.items))))
             continue
         last = out[-1] if out else None
-        if isinstance(item, Wide) and isinstance(last, Wide) and last.n == item.n:
-            if all(s.fusable for s in (*last.steps, *item.steps)):
-                out[-1] = Wide(item.n, last.steps + item.steps)
-                continue
+        if (
+            isinstance(item, Wide)
+            and isinstance(last, Wide)
+            and last.n == item.n
+            and all(s.fusable for s in (*last.steps, *item.steps))
+        ):
+            out[-1] = Wide(item.n, last.steps + item.steps)
+            continue
         out.append(item)
     return out
 
@@ -207,7 +214,7 @@ def _serve(item: Item) -> Item:
         setup: list[str] = []
         for line in step.setup:
             name, _, text = line.partition(" = ")
-            text = _LOCAL.sub(lambda m: local.get(m.group(0), m.group(0)), text)  # noqa: B023
+            text = _replaced(text, local)
             if text not in names:
                 names[text] = f"{name}_{k}"
                 setup.append(f"{names[text]} = {text}")
@@ -227,10 +234,16 @@ def _serve(item: Item) -> Item:
         value, store = rename(step.value), rename(step.store)
         variable = f"v_{k}"
         after = tuple(map(rename, step.after))
-        steps.append(Step(tuple(setup), before, (*body, f"{variable} = {value}"), store, variable, step.place, after))
+        steps.append(
+            Step(tuple(setup), before, (*body, f"{variable} = {value}"), store, variable, step.place, after)
+        )
         if step.place:
             served[step.place] = variable
     return Wide(item.n, tuple(steps))
+
+
+def _replaced(text: str, names: dict[str, str]) -> str:
+    return _LOCAL.sub(lambda m: names.get(m.group(0), m.group(0)), text)
 
 
 def _read_holes(item: Item) -> list[int]:
@@ -315,7 +328,7 @@ def _flattened(roll: Roll) -> Wide | None:
 def _render_wide(item: Wide) -> list[str]:
     backwards = any(s.before for s in item.steps)
     lines = [t for s in item.steps for t in (*s.setup, *s.before)]
-    body = []
+    body: list[str] = []
     for s in item.steps:
         body += s.body
         if s.store:

@@ -6,9 +6,21 @@ from switchreduce.sim.target import ir
 from switchreduce.sim.target.emit_statements import Emitter, calculation_name
 from switchreduce.sim.target.emit_values import literal
 from switchreduce.sim.target.hashing import ALGORITHMS
-from switchreduce.sim.target.ir import Action, Conditional, Const, Field, Header, Node, Op, Pipeline, Table, unsupported
+from switchreduce.sim.target.ir import (
+    Action,
+    Conditional,
+    Const,
+    Field,
+    Header,
+    Node,
+    Op,
+    Pipeline,
+    Table,
+    unsupported,
+)
 from switchreduce.sim.target.layout import CHECKSUM_ERROR, EXIT, INGRESS_LENGTH, words
 
+_CHAINS_IN_A_FUNCTION = 8  # numba's time for a function grows faster than its length
 _HASH_MULTIPLIER = 0x9E3779B97F4A7C15  # 2**64 / golden ratio (Knuth, TAOCP 6.4)
 
 
@@ -43,10 +55,8 @@ def find_function(emitter: Emitter, table: Table, name: str) -> list[str]:
     if not layout.masked and not ranges:
         lines += _probe(layout.order, layout.slots, layout.rows, layout.row_words, n)
         return lines
-    tests = [
-        f"{f'(key{k} & peek(mem, row + {layout.mask + k}))' if layout.masked else f'key{k}'} == peek(mem, row + {k})"
-        for k in range(n)
-    ]
+    masks = [f" & peek(mem, row + {layout.mask + k})" if layout.masked else "" for k in range(n)]
+    tests = [f"(key{k}{masks[k]}) == peek(mem, row + {k})" for k in range(n)]
     for k in range(len(ranges)):
         tests.append(f"peek(mem, row + {layout.low + k}) <= end{k} <= peek(mem, row + {layout.high + k})")
     return [
@@ -104,16 +114,22 @@ class ControlEmitter:
         if not chains:
             return [*lines, "    pass"]
         number = {chain[0]: k for k, chain in enumerate(chains)}
-        guarded = len(chains) > 1
-        if guarded:
-            lines.append("    node = 0")
-        for k, chain in enumerate(chains):
-            body: list[str] = []
-            for name in chain:
-                following = chain[chain.index(name) + 1] if name != chain[-1] else None
-                body += self._node(pipeline.nodes[name], number, following)
-            lines += indent([f"if node == {k}:", *indent(body)] if guarded else body)
+        lines.append("    node = 0")
+        for start in range(0, len(chains), _CHAINS_IN_A_FUNCTION):
+            name = f"{pipeline.name}_{start // _CHAINS_IN_A_FUNCTION}"
+            part = [f"def {name}(phv, mem, buf, node):"]
+            for k in range(start, min(start + _CHAINS_IN_A_FUNCTION, len(chains))):
+                part += indent([f"if node == {k}:", *indent(self._chain(pipeline, chains[k], number))])
+            self.functions.append([*part, "    return node"])
+            lines.append(f"    node = {name}(phv, mem, buf, node)")
         return lines
+
+    def _chain(self, pipeline: Pipeline, chain: list[str], number: dict[str, int]) -> list[str]:
+        body: list[str] = []
+        for k, name in enumerate(chain):
+            following = chain[k + 1] if k + 1 < len(chain) else None
+            body += self._node(pipeline.nodes[name], number, following)
+        return body
 
     def _node(self, node: Node, number: dict[str, int], following: str | None) -> list[str]:
         def go(name: str | None) -> list[str]:
@@ -147,7 +163,7 @@ class ControlEmitter:
         if not _may_exit(action.body):
             return go
         # an exit ends the pipeline, whatever would have come next
-        return [*go, f"if get(phv, {EXIT}) != U(0): return"]
+        return [*go, f"if get(phv, {EXIT}) != U(0): return -1"]
 
     def _apply(self, table: Table, go) -> list[str]:  # type: ignore[no-untyped-def]
         layout = self.emitter.layout.tables[table]
@@ -188,7 +204,7 @@ class ControlEmitter:
         elif len(successors) == 1:
             lines += go(successors.pop())
         if any(_may_exit(a.body) for a in table.numbered_actions):
-            lines.append(f"if get(phv, {EXIT}) != U(0): return")
+            lines.append(f"if get(phv, {EXIT}) != U(0): return -1")
         return lines
 
     def _call(self, action: Action) -> list[str]:
@@ -271,7 +287,9 @@ def calculation_function(emitter: Emitter, c: ir.Calculation) -> list[str]:
     payload = ", inp, pay, end" if c.payload else ""
     lines = [f"def {name}(phv, buf{payload}):"]
     by_name = {h.name: h for h in emitter.program.headers}
-    owners = {by_name[x.header] if isinstance(x, Field) else x for x in c.inputs if isinstance(x, (Field, Header))}
+    owners = {
+        by_name[x.header] if isinstance(x, Field) else x for x in c.inputs if isinstance(x, (Field, Header))
+    }
     headers = [h for h in owners if not h.metadata]
     if algorithm == "csum16" and len(headers) <= 1 and not any(h.varbit for h in headers):
         # offsets are known when the code is generated: add up the words without writing them out

@@ -44,7 +44,9 @@ class Values:
     statement so that like statements read alike.
     """
 
-    def __init__(self, layout: Layout, constants: dict[tuple[int, ...], str], params: list[Const] | None = None):
+    def __init__(
+        self, layout: Layout, constants: dict[tuple[int, ...], str], params: list[Const] | None = None
+    ):
         self.layout = layout
         self.constants = constants  # words of a constant -> name of a module-level array
         self.params = params  # action data known when the code is generated
@@ -90,6 +92,8 @@ class Values:
 
     def bits(self, e: Expr, lo: int, n: int) -> Code:
         """A value that agrees with e >> lo modulo 2**n, n <= 64."""
+        if isinstance(e, ir.Bool):
+            return Code(f"U({int(e.value)})" if lo == 0 else "U(0)", int(e.value))
         if ir.is_boolean(e):
             return Code(f"(U(1) if {self.boolean(e)} else U(0))" if lo == 0 else "U(0)", 1)
         if isinstance(e, Const):
@@ -171,10 +175,14 @@ class Values:
     def element(self, stack: ir.Stack, position: Expr) -> str:
         """Words from a stack's first element to element `position`, or a negative number out of range."""
         index, size = self.index(position, len(stack.headers)), len(stack.headers)
-        return self.temporary(f"({index} * {self.layout.stack_stride[stack]} if {index} < {size} else -1)", "s")
+        return self.temporary(
+            f"({index} * {self.layout.stack_stride[stack]} if {index} < {size} else -1)", "s"
+        )
 
     def index(self, e: Expr, size: int) -> str:
-        """An int64 in 0 .. size; `size` stands for everything out of range. BMv2 reads 32 bits of the index."""
+        """An int64 in 0 .. size; `size` stands for all that is out of range. BMv2 reads 32 bits."""
+        if isinstance(e, Const):
+            return str(min(e.value & 0xFFFFFFFF, size))
         code = mask_to(self.mod(e, 32), 32).text
         return self.temporary(f"cell({code}, {size})", "r")
 
@@ -336,7 +344,9 @@ class Values:
         ka, kb = self.known(a), self.known(b)
         for k in (ka, kb):
             if max(k.high, -k.low) >= 1 << 4096:
-                raise unsupported("comparison of a value of unlimited width (a shift to the left by a variable)")
+                raise unsupported(
+                    "comparison of a value of unlimited width (a shift to the left by a variable)"
+                )
         if ka.low >= 0 and kb.low >= 0 and ka.high < 1 << 64 and kb.high < 1 << 64:
             return f"({self.exact(a)[0]} {op} {self.exact(b)[0]})"
         if all(k.low >= -(1 << 63) and k.high < 1 << 63 for k in (ka, kb)):
@@ -422,7 +432,7 @@ class Loop:
         return self._shared[e]
 
     def _count(self, e: Expr) -> None:
-        """Finds the subexpressions that occur more than once (p4c substitutes temporaries into their uses)."""
+        """Finds subexpressions that occur more than once (p4c puts temporaries into their uses)."""
         if isinstance(e, Op) and not ir.is_boolean(e):
             if e in self._seen:
                 self._again.add(e)

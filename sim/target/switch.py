@@ -16,7 +16,7 @@ from switchreduce.sim.target.tables import Memory, TableState
 CPU_PORT = 510
 DROP_PORT = 511
 _MAX_PORT = 511  # v1model's ports have 9 bits
-_STATE = 4  # out frames, out bytes, bytes a frame can grow by, passes refused
+_STATE = 8 + 8 * MOST_PASSES  # see codegen._again_functions
 _PAYLOAD_SPACE = 1 << 16  # a frame's largest payload that a hash may take in
 
 
@@ -149,14 +149,14 @@ class Switch:
             most = self._most_frames()
             self._make_room(incoming)
             done = self._run(
-                self._mem, self._phvs, self._buffer, self._loop,
-                incoming.data, incoming.offset, incoming.length, incoming.port, incoming.cursor, incoming.count,
+                self._mem, self._phvs, self._buffer, self._loop, incoming.data, incoming.offset,
+                incoming.length, incoming.port, incoming.cursor, incoming.count,
                 outgoing.data, outgoing.offset, outgoing.length, outgoing.port, state,
                 most, np.uint64(now_us), np.uint64(self.drop_port),
             )  # fmt: skip
             if not done and incoming.cursor < incoming.count and outgoing.count == 0:
                 raise ValueError(
-                    f"the outgoing batch cannot hold what one frame may become ({most} frames); allocate a larger one"
+                    f"the outgoing batch cannot hold what a frame may become ({most} frames): allocate more"
                 )
             incoming.cursor += done
             outgoing.count, outgoing.used = int(state[0]), int(state[1])
@@ -221,7 +221,10 @@ class Switch:
 
     @staticmethod
     def _checked(
-        groups: dict[int, Replicas], group_id: int, replicas: Replicas, sessions: dict[int, tuple[Replicas, int]]
+        groups: dict[int, Replicas],
+        group_id: int,
+        replicas: Replicas,
+        sessions: dict[int, tuple[Replicas, int]],
     ) -> dict[int, Replicas]:
         new = {**groups, group_id: replicas}
         _check_space([*new.values(), *(r for r, _ in sessions.values())])
@@ -253,7 +256,9 @@ def _replicas(replicas: Sequence[tuple[int, int]]) -> Replicas:
         raise ValueError(f"a group has at most 4095 replicas, not {len(replicas)}")
     for port, instance in replicas:
         if not 0 <= port <= _MAX_PORT or not 0 <= instance < 1 << 16:
-            raise ValueError(f"a replica is (port 0..{_MAX_PORT}, instance 0..65535), not ({port}, {instance})")
+            raise ValueError(
+                f"a replica is (port 0..{_MAX_PORT}, instance 0..65535), not ({port}, {instance})"
+            )
     return [(int(p), int(i)) for p, i in replicas]
 
 
