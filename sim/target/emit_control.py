@@ -9,6 +9,7 @@ from switchreduce.sim.target.hashing import ALGORITHMS
 from switchreduce.sim.target.ir import Action, Conditional, Const, Field, Header, Node, Op, Pipeline, Table, unsupported
 from switchreduce.sim.target.layout import CHECKSUM_ERROR, EXIT, INGRESS_LENGTH, words
 
+_CHAINS_IN_A_FUNCTION = 8  # numba's time for a function grows faster than its length
 _HASH_MULTIPLIER = 0x9E3779B97F4A7C15  # 2**64 / golden ratio (Knuth, TAOCP 6.4)
 
 
@@ -104,16 +105,22 @@ class ControlEmitter:
         if not chains:
             return [*lines, "    pass"]
         number = {chain[0]: k for k, chain in enumerate(chains)}
-        guarded = len(chains) > 1
-        if guarded:
-            lines.append("    node = 0")
-        for k, chain in enumerate(chains):
-            body: list[str] = []
-            for name in chain:
-                following = chain[chain.index(name) + 1] if name != chain[-1] else None
-                body += self._node(pipeline.nodes[name], number, following)
-            lines += indent([f"if node == {k}:", *indent(body)] if guarded else body)
+        lines.append("    node = 0")
+        for start in range(0, len(chains), _CHAINS_IN_A_FUNCTION):
+            name = f"{pipeline.name}_{start // _CHAINS_IN_A_FUNCTION}"
+            part = [f"def {name}(phv, mem, buf, node):"]
+            for k in range(start, min(start + _CHAINS_IN_A_FUNCTION, len(chains))):
+                part += indent([f"if node == {k}:", *indent(self._chain(pipeline, chains[k], number))])
+            self.functions.append([*part, "    return node"])
+            lines.append(f"    node = {name}(phv, mem, buf, node)")
         return lines
+
+    def _chain(self, pipeline: Pipeline, chain: list[str], number: dict[str, int]) -> list[str]:
+        body: list[str] = []
+        for k, name in enumerate(chain):
+            following = chain[k + 1] if k + 1 < len(chain) else None
+            body += self._node(pipeline.nodes[name], number, following)
+        return body
 
     def _node(self, node: Node, number: dict[str, int], following: str | None) -> list[str]:
         def go(name: str | None) -> list[str]:
@@ -147,7 +154,7 @@ class ControlEmitter:
         if not _may_exit(action.body):
             return go
         # an exit ends the pipeline, whatever would have come next
-        return [*go, f"if get(phv, {EXIT}) != U(0): return"]
+        return [*go, f"if get(phv, {EXIT}) != U(0): return -1"]
 
     def _apply(self, table: Table, go) -> list[str]:  # type: ignore[no-untyped-def]
         layout = self.emitter.layout.tables[table]
@@ -188,7 +195,7 @@ class ControlEmitter:
         elif len(successors) == 1:
             lines += go(successors.pop())
         if any(_may_exit(a.body) for a in table.numbered_actions):
-            lines.append(f"if get(phv, {EXIT}) != U(0): return")
+            lines.append(f"if get(phv, {EXIT}) != U(0): return -1")
         return lines
 
     def _call(self, action: Action) -> list[str]:

@@ -269,6 +269,8 @@ class _Block:
     def count(self, s: ir.Count) -> list[Item]:
         at = self.layout.counters[s.counter]
         row = self.values.index(s.index, s.counter.size)
+        if isinstance(s.index, Const):
+            return self.text(f"count(mem, @{at + 2 * int(row)}@, get(phv, {INGRESS_LENGTH}))")
         return self.text(
             f"if {row} < {s.counter.size}: count(mem, @{at}@ + 2 * {row}, get(phv, {INGRESS_LENGTH}))"
         )

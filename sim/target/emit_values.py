@@ -90,6 +90,8 @@ class Values:
 
     def bits(self, e: Expr, lo: int, n: int) -> Code:
         """A value that agrees with e >> lo modulo 2**n, n <= 64."""
+        if isinstance(e, ir.Bool):
+            return Code(f"U({int(e.value)})" if lo == 0 else "U(0)", int(e.value))
         if ir.is_boolean(e):
             return Code(f"(U(1) if {self.boolean(e)} else U(0))" if lo == 0 else "U(0)", 1)
         if isinstance(e, Const):
@@ -175,6 +177,8 @@ class Values:
 
     def index(self, e: Expr, size: int) -> str:
         """An int64 in 0 .. size; `size` stands for everything out of range. BMv2 reads 32 bits of the index."""
+        if isinstance(e, Const):
+            return str(min(e.value & 0xFFFFFFFF, size))
         code = mask_to(self.mod(e, 32), 32).text
         return self.temporary(f"cell({code}, {size})", "r")
 

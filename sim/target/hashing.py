@@ -37,7 +37,7 @@ _CRC32 = _reflected_table(0xEDB88320)
 _CCITT = _table(0x1021)
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def crc16(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0)
     for i in range(start, start + n):
@@ -45,7 +45,7 @@ def crc16(out, start, n):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def crc32(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0xFFFFFFFF)
     for i in range(start, start + n):
@@ -53,7 +53,7 @@ def crc32(out, start, n):  # type: ignore[no-untyped-def]
     return value ^ U64(0xFFFFFFFF)
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def crcCCITT(out, start, n):  # type: ignore[no-untyped-def]  # noqa: N802 - BMv2's name
     value = U64(0xFFFF)
     for i in range(start, start + n):
@@ -61,7 +61,7 @@ def crcCCITT(out, start, n):  # type: ignore[no-untyped-def]  # noqa: N802 - BMv
     return value
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def csum16(out, start, n):  # type: ignore[no-untyped-def]
     total = U64(0)
     for i in range(n):
@@ -69,7 +69,7 @@ def csum16(out, start, n):  # type: ignore[no-untyped-def]
     return fold(total)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def fold(total):  # type: ignore[no-untyped-def]
     """Ones' complement of the ones' complement sum whose 16-bit words add up to `total`."""
     while total > U64(0xFFFF):
@@ -77,13 +77,13 @@ def fold(total):  # type: ignore[no-untyped-def]
     return total ^ U64(0xFFFF)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def halves(value):  # type: ignore[no-untyped-def]
     """A 64-bit word's contribution to a csum16 total, small enough to add up 2**29 of them."""
     return (value & U64(0xFFFFFFFF)) + (value >> U64(32))
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def identity(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0)
     for i in range(start, start + min(n, 8)):
@@ -91,7 +91,7 @@ def identity(out, start, n):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def _xor(out, start, n, size):  # type: ignore[no-untyped-def]
     value = U64(0)
     for i in range(n):
@@ -99,12 +99,12 @@ def _xor(out, start, n, size):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def xor16(out, start, n):  # type: ignore[no-untyped-def]
     return _xor(out, start, n, 2)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def xor32(out, start, n):  # type: ignore[no-untyped-def]
     return _xor(out, start, n, 4)
 

@@ -109,7 +109,7 @@ in8, in16, in32, in64 = (_byte_load(b) for b in (8, 16, 32, 64))
 out8, out16, out32, out64 = (_byte_store(b) for b in (8, 16, 32, 64))
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def in_bits(inp, end, bit, width):  # type: ignore[no-untyped-def]
     """`width` <= 64 bits of a packet from bit number `bit`; bits at byte `end` and behind read as zero."""
     value = U64(0)
@@ -123,7 +123,7 @@ def in_bits(inp, end, bit, width):  # type: ignore[no-untyped-def]
     return value if width >= 64 else value & ((U64(1) << U64(width)) - U64(1))
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def out_bits(out, bit, width, value):  # type: ignore[no-untyped-def]
     """Writes `width` <= 64 bits at bit number `bit`; bits of the last byte behind them become zero."""
     done = 0
@@ -139,24 +139,24 @@ def out_bits(out, bit, width, value):  # type: ignore[no-untyped-def]
         done += take
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def shl(value, amount):  # type: ignore[no-untyped-def]
     return value << amount if amount < U64(64) else U64(0)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def shr(value, amount):  # type: ignore[no-untyped-def]
     return value >> amount if amount < U64(64) else U64(0)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def sar(value, amount):  # type: ignore[no-untyped-def]
     """Arithmetic shift of a 64-bit two's complement value."""
     steps = amount if amount < U64(63) else U64(63)
     return U64(np.int64(value) >> np.int64(steps))
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def sext(value, width):  # type: ignore[no-untyped-def]
     """The two's complement value of the low `width` bits, 1 <= width <= 64."""
     top = U64(1) << U64(width - 1)
@@ -164,14 +164,14 @@ def sext(value, width):  # type: ignore[no-untyped-def]
     return (low ^ top) - top
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def usat(value, width):  # type: ignore[no-untyped-def]
     """A signed 64-bit value cut to 0 .. 2**width - 1, width <= 62."""
     v, most = np.int64(value), np.int64((1 << width) - 1)
     return U64(0) if v < 0 else U64(most if v > most else v)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def ssat(value, width):  # type: ignore[no-untyped-def]
     """A signed 64-bit value cut to the range of a `width`-bit two's complement number, width <= 62."""
     v, most = np.int64(value), np.int64((1 << (width - 1)) - 1)
@@ -179,13 +179,13 @@ def ssat(value, width):  # type: ignore[no-untyped-def]
     return U64(least if v < least else (most if v > most else v))
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def div(a, b):  # type: ignore[no-untyped-def]
     """BMv2 aborts on a division by zero; here it yields zero."""
     return a // b if b != U64(0) else U64(0)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def rem(a, b):  # type: ignore[no-untyped-def]
     return a % b if b != U64(0) else U64(0)
 
@@ -194,7 +194,7 @@ def rem(a, b):  # type: ignore[no-untyped-def]
 # at phv[a] .. phv[a + n - 1], most significant word first; two's complement where a sign matters
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def wide_extend(phv, a, m, to, n, fill):  # type: ignore[no-untyped-def]
     """Copies m words to n words: the low ones where n < m, else with `fill` (0 or all ones) in front."""
     for i in range(n):
@@ -202,7 +202,7 @@ def wide_extend(phv, a, m, to, n, fill):  # type: ignore[no-untyped-def]
         put(phv, to + i, get(phv, a + k) if k >= 0 else fill)
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def wide_equal(phv, a, b, n):  # type: ignore[no-untyped-def]
     for i in range(n):
         if get(phv, a + i) != get(phv, b + i):
@@ -210,7 +210,7 @@ def wide_equal(phv, a, b, n):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def wide_less(phv, a, b, n):  # type: ignore[no-untyped-def]
     """Signed comparison."""
     top = U64(1) << U64(63)
@@ -224,7 +224,7 @@ def wide_less(phv, a, b, n):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def wide_shl(phv, a, n, amount, to):  # type: ignore[no-untyped-def]
     words, bits = np.int64(amount >> U64(6)), amount & U64(63)
     if amount >= U64(64 * n):
@@ -236,7 +236,7 @@ def wide_shl(phv, a, n, amount, to):  # type: ignore[no-untyped-def]
         put(phv, to + i, high if bits == U64(0) else (high << bits) | (low >> (U64(64) - bits)))
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def wide_shr(phv, a, n, amount, fill, to):  # type: ignore[no-untyped-def]
     """Shift to the right with `fill` (0 or all ones) moving in."""
     words, bits = np.int64(amount >> U64(6)), amount & U64(63)
@@ -249,7 +249,7 @@ def wide_shr(phv, a, n, amount, fill, to):  # type: ignore[no-untyped-def]
         put(phv, to + i, low if bits == U64(0) else (low >> bits) | (high << (U64(64) - bits)))
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def wide_mul(phv, a, b, n, to):  # type: ignore[no-untyped-def]
     """Product modulo 2**(64 n), in halves of 32 bits."""
     half = U64(0xFFFFFFFF)
@@ -268,13 +268,13 @@ def wide_mul(phv, a, b, n, to):  # type: ignore[no-untyped-def]
             put(phv, word, (old & ~(half << shift)) | ((total & half) << shift))
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def cell(index, size):  # type: ignore[no-untyped-def]
     """An array index as int64; `size`, a cell that nothing depends on, for every index out of range."""
     return np.int64(index) if index < U64(size) else np.int64(size)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def saturated(phv, a, n):  # type: ignore[no-untyped-def]
     """An unsigned number of n words as one word, all ones where it does not fit."""
     for i in range(n - 1):
@@ -283,13 +283,13 @@ def saturated(phv, a, n):  # type: ignore[no-untyped-def]
     return get(phv, a + n - 1)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def count(mem, at, length):  # type: ignore[no-untyped-def]
     poke(mem, at, peek(mem, at) + U64(1))
     poke(mem, at + 1, peek(mem, at + 1) + length)
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def random_word(mem, at):  # type: ignore[no-untyped-def]
     """The next word of a splitmix64 sequence (Steele et al., OOPSLA 2014)."""
     state = peek(mem, at) + U64(0x9E3779B97F4A7C15)
@@ -299,13 +299,13 @@ def random_word(mem, at):  # type: ignore[no-untyped-def]
     return state ^ (state >> U64(31))
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def copy_bytes(inp, start, out, to, n):  # type: ignore[no-untyped-def]
     for i in range(n):
         out8(out, to + i, in8(inp, start + i))
 
 
-@njit(inline="never")
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def payload_sum(inp, start, end, odd):  # type: ignore[no-untyped-def]
     """The csum16 total of a payload that follows `odd` (0 or 1) bytes of a 16-bit word."""
     total = U64(0)
@@ -325,7 +325,7 @@ def payload_sum(inp, start, end, odd):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def clear(mem, at, n):  # type: ignore[no-untyped-def]
     for i in range(n):
         poke(mem, at + i, U64(0))

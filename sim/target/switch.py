@@ -16,7 +16,7 @@ from switchreduce.sim.target.tables import Memory, TableState
 CPU_PORT = 510
 DROP_PORT = 511
 _MAX_PORT = 511  # v1model's ports have 9 bits
-_STATE = 4  # out frames, out bytes, bytes a frame can grow by, passes refused
+_STATE = 8 + 8 * MOST_PASSES  # see codegen._again_functions
 _PAYLOAD_SPACE = 1 << 16  # a frame's largest payload that a hash may take in
 
 
