@@ -221,7 +221,7 @@ def unwrap_frames(
             run_segment[runs] = size[i]
             run_count[runs] = 0
         _copy(payloads, at, data, start[i], size[i])
-        at += size[i]
+        at += int(size[i])
         run_size[runs] += size[i]
         run_count[runs] += 1
     return runs + 1, malformed
