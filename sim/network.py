@@ -93,30 +93,30 @@ class VirtualNetwork:
 
     def run(self, finished: Callable[[], bool], limit: float) -> None:
         """Run until `finished()`. Raises Stuck once `limit` seconds of virtual time have passed."""
+        touched = set(self._engines)  # those that may have something to send or another deadline
+        deadlines: dict[int, float | None] = {}
         while True:
-            for port, engine in list(self._engines.items()):
+            for port in touched & self._engines.keys():
+                engine = self._engines[port]
                 while (datagrams := engine.datagrams_to_send(self.now)).size:
                     for datagram in datagrams:
                         self.send(port, datagram.tobytes())
+                deadlines[port] = engine.next_deadline()
             if finished():
                 return
-            moment = self._next_moment()
-            if moment is None:
+            moments = [d for port, d in deadlines.items() if d is not None and port in self._engines]
+            if self._events:
+                moments.append(self._events[0][0])
+            if not moments:
                 raise Stuck(f"nothing is under way and no timer is set at {self.now:.6f} s")
-            if moment > limit:
+            if min(moments) > limit:
                 raise Stuck(f"not finished after {limit} s of virtual time")
-            self.now = max(self.now, moment)
-            self._deliver()
-            for engine in self._engines.values():
-                deadline = engine.next_deadline()
-                if deadline is not None and deadline <= self.now:
-                    engine.handle_timer(self.now)
-
-    def _next_moment(self) -> float | None:
-        moments = [d for e in self._engines.values() if (d := e.next_deadline()) is not None]
-        if self._events:
-            moments.append(self._events[0][0])
-        return min(moments, default=None)
+            self.now = max(self.now, min(moments))
+            touched = self._deliver()
+            for port, deadline in deadlines.items():
+                if deadline is not None and deadline <= self.now and port in self._engines:
+                    self._engines[port].handle_timer(self.now)
+                    touched.add(port)
 
     def _launch(self, direction: Direction, port: int, frame: bytes) -> None:
         self.packets += 1
@@ -124,7 +124,9 @@ class VirtualNetwork:
             self._counter += 1
             heapq.heappush(self._events, (self.now + delay, self._counter, direction, port, frame))
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> set[int]:
+        """Let everything arrive that is due; the ports whose engines got something."""
+        reached = set()
         while self._events and self._events[0][0] <= self.now:
             _, _, direction, port, frame = heapq.heappop(self._events)
             if direction is Direction.TO_SWITCH:
@@ -132,6 +134,8 @@ class VirtualNetwork:
                     self._launch(Direction.TO_RANK, egress_port, out)
             elif port in self._engines:
                 self._receive(port, frame)
+                reached.add(port)
+        return reached
 
     def _receive(self, port: int, frame: bytes) -> None:
         mac, address = self._receivers[port]

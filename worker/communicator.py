@@ -95,7 +95,7 @@ class Communicator:
         self._link = UdpLink((invitation.data_host, invitation.data_port))
         try:
             slots = self._say_hello(build)
-            session = Session(invitation.job_id, invitation.generation, rank, slots)
+            session = Session(invitation.job_id, invitation.generation, rank, world_size, slots)
             self._engine = SlotEngine(session, build, collective.arena_rows(build.lanes))
         except BaseException:
             self._link.close()

@@ -40,7 +40,7 @@ class SlotEngine:
         self.datagram = datagram_dtype(build)
         self.stats = TransportStats()
         self.round_trip = RoundTrip()
-        self.window = Window(limit=session.slots)
+        self.window = Window(session.slots, session.world_size)
 
         self._arena = np.zeros((rows, build.lanes), np.uint32)
         self._free_rows: list[tuple[int, int]] = [(0, rows)]  # (first, count), ascending
@@ -300,7 +300,7 @@ class SlotEngine:
 
 def warm_up() -> None:
     """Run every kernel once on one packet's worth of data."""
-    engine = SlotEngine(Session(job=1, generation=1, rank=0, slots=1), load_build(), rows=1)
+    engine = SlotEngine(Session(job=1, generation=1, rank=0, world_size=1, slots=1), load_build(), rows=1)
     segment = engine.allocate(Op.SUM, 1)
     assert segment is not None
     engine.queue(segment)

@@ -25,6 +25,7 @@ class Session:
     job: int
     generation: int
     rank: int
+    world_size: int
     slots: int
 
 

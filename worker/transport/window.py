@@ -16,8 +16,8 @@ INITIAL_RTO = 0.05  # s, before any measurement
 MIN_RTO = 0.004  # s: below it a busy host's scheduling looks like loss
 MAX_RTO = 0.5  # s: a straggling rank's first packet finds the others still asking this often
 
-INITIAL_WINDOW = 8  # packets; BMv2 loses packets when more than about 32 arrive at once from all ranks
-MIN_WINDOW = 4
+SAFE_IN_FLIGHT = 32  # packets from all ranks together: what BMv2 takes in one burst without losing any
+MIN_WINDOW = 4  # packets of one rank
 SHRINK = 0.7  # RFC 9438 (CUBIC), section 4.6
 
 
@@ -63,15 +63,24 @@ class RoundTrip:
 
 @dataclass
 class Window:
-    """Packets in flight: slow start, then additive increase and multiplicative decrease (RFC 5681)."""
+    """Packets in flight: slow start, then additive increase and multiplicative decrease (RFC 5681).
+
+    It starts from this rank's share of what any switch takes and never falls below that, as losses there are
+    the link's and not a queue's: fewer packets would not be fewer losses.
+    """
 
     limit: int  # the job's slots
-    size: float = INITIAL_WINDOW
+    world_size: int
+    size: float = 0.0
     threshold: float = float("inf")
     recovery_ends: float = 0.0
 
     def __post_init__(self) -> None:
-        self.size = min(self.size, self.limit)
+        self.size = self.least
+
+    @property
+    def least(self) -> int:
+        return min(max(SAFE_IN_FLIGHT // self.world_size, MIN_WINDOW), self.limit)
 
     @property
     def packets(self) -> int:
@@ -89,7 +98,7 @@ class Window:
         """Take a loss; at most one a round trip counts, as losses come in bursts."""
         if now < self.recovery_ends:
             return False
-        self.threshold = max(self.size * SHRINK, min(MIN_WINDOW, self.limit))
+        self.threshold = max(self.size * SHRINK, self.least)
         self.size = self.threshold
         self.recovery_ends = now + round_trip
         return True

@@ -58,7 +58,7 @@ class SimulatedJob:
         apply(switch, (*stages[:-1], tuple(u for u in stages[-1] if u.action.name == "INSERT")))
         self.engines = []
         for rank, endpoint in enumerate(endpoints):
-            session = Session(number, self.generation, rank, slots)
+            session = Session(number, self.generation, rank, ranks, slots)
             engine = SlotEngine(session, build, rows, first_chunk)
             network.attach(endpoint, engine)
             self.engines.append(engine)

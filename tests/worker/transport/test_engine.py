@@ -152,7 +152,7 @@ def test_a_rank_that_comes_late_finds_the_others_waiting(wide_switch):
 
 def in_flight_engine() -> tuple[SlotEngine, np.ndarray]:
     """An engine with four chunks in flight, and the results that it waits for."""
-    engine = SlotEngine(Session(job=3, generation=77, rank=1, slots=8), BUILD, rows=4)
+    engine = SlotEngine(Session(job=3, generation=77, rank=1, world_size=2, slots=8), BUILD, rows=4)
     segment = engine.allocate(Op.SUM, 4)
     segment.lanes[...] = 5
     engine.queue(segment)
@@ -197,7 +197,7 @@ def test_a_result_counts_once_however_often_it_comes():
 
 
 def test_an_arena_gives_room_back():
-    engine = SlotEngine(Session(1, 1, 0, 4), BUILD, rows=10)
+    engine = SlotEngine(Session(1, 1, 0, 1, 4), BUILD, rows=10)
     first, second, third = (engine.allocate(Op.SUM, n) for n in (4, 3, 3))
     assert engine.allocate(Op.SUM, 1) is None
     engine.release(second)
