@@ -14,6 +14,7 @@ from pathlib import Path
 
 from switchreduce.errors import SwitchError, UnsupportedProgramError, UsageError
 from switchreduce.sim.drivers import DataPlane, Impairment, InterfaceDriver, PortDriver, Rates, UdpDriver
+from switchreduce.sim.drivers.udp import SOCKET_BUFFER_BYTES
 from switchreduce.sim.p4runtime import P4RuntimeServer
 from switchreduce.sim.target import Switch, load_program
 
@@ -177,13 +178,18 @@ def _open_drivers(args: argparse.Namespace, stack: contextlib.ExitStack) -> list
         )
         stack.callback(udp.close)
         drivers.append(udp)
-        _progress(
-            f"udp receive buffer: {udp.buffer_bytes // 1024} KiB, "
-            f"segmentation offload: {'yes' if udp.segmentation else 'no'}"
-        )
+        _progress(_describe(udp))
         if rates.any:
             _progress("packets are lost, doubled or swapped on purpose: for experiments only")
     return drivers
+
+
+def _describe(udp: UdpDriver) -> str:
+    """What the kernel gave the UDP socket."""
+    line = f"udp receive buffer {udp.buffer_bytes // 1024} KiB"
+    if udp.buffer_bytes < SOCKET_BUFFER_BYTES:
+        line += f" of {SOCKET_BUFFER_BYTES // 1024} (root may raise net.core.rmem_max)"
+    return f"{line}, segmentation offload {'on' if udp.segmentation else 'not there'}"
 
 
 def _ready_line(server: P4RuntimeServer, drivers: list[PortDriver]) -> str:

@@ -66,9 +66,7 @@ def serve_switch(control: Connection, program: Path) -> None:
     dataplane.close()
 
 
-def _serve(
-    control: Connection, address: tuple[str, int], run: Callable[[threading.Event], None]
-) -> None:
+def _serve(control: Connection, address: tuple[str, int], run: Callable[[threading.Event], None]) -> None:
     """Runs a server in a thread; tells its CPU time whenever asked, until the other end closes."""
     stop = threading.Event()
     server = threading.Thread(target=run, args=(stop,))
@@ -128,7 +126,9 @@ def _open_socket() -> socket.socket:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("program", type=Path)
     program = parser.parse_args().program
     print("payload  echo pkt/s  driver pkt/s  ratio   echo CPU ns/pkt  driver CPU ns/pkt")

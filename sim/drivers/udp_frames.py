@@ -192,37 +192,37 @@ def unwrap_frames(
             malformed += 1
         else:
             next_place[port[frame] + 1] += 1
-    for p in range(PORTS):
-        next_place[p + 1] += next_place[p]
+    for to in range(PORTS):
+        next_place[to + 1] += next_place[to]
     order = np.empty(n - malformed, np.int64)
     for i in range(n):
         if size[i] >= 0:
-            p = port[selected[i]]
-            order[next_place[p]] = i
-            next_place[p] += 1
+            to = port[selected[i]]
+            order[next_place[to]] = i
+            next_place[to] += 1
     runs = -1
     at = 0
-    for i in order:
-        p = port[selected[i]]
+    for item in order:
+        p = port[selected[item]]
         grows = (
             runs >= 0
             and run_port[runs] == p
             and run_count[runs] < max_segments
-            and size[i] <= run_segment[runs]
-            and size[i] > 0
+            and size[item] <= run_segment[runs]
+            and size[item] > 0
             and run_size[runs] == run_count[runs] * run_segment[runs]
-            and run_size[runs] + size[i] <= MAX_PAYLOAD_BYTES
+            and run_size[runs] + size[item] <= MAX_PAYLOAD_BYTES
         )
         if not grows:
             runs += 1
             run_port[runs] = p
             run_at[runs] = at
             run_size[runs] = 0
-            run_segment[runs] = size[i]
+            run_segment[runs] = size[item]
             run_count[runs] = 0
-        _copy(payloads, at, data, start[i], size[i])
-        at += int(size[i])
-        run_size[runs] += size[i]
+        _copy(payloads, at, data, start[item], size[item])
+        at += int(size[item])
+        run_size[runs] += size[item]
         run_count[runs] += 1
     return runs + 1, malformed
 

@@ -13,15 +13,16 @@ from p4.v1 import p4runtime_pb2_grpc
 from switchreduce.errors import UsageError
 from switchreduce.sim.drivers.dataplane import DataPlane
 from switchreduce.sim.p4runtime.device import Device
-from switchreduce.sim.p4runtime.service import MAX_CONTROLLERS, P4RuntimeService
+from switchreduce.sim.p4runtime.service import MAX_STREAMS, P4RuntimeService
 
-# Each open stream occupies a worker thread; streams that wait to be refused do so too.
-WORKER_THREADS = 2 * MAX_CONTROLLERS + 16
+# Each open stream occupies a thread; the others are for calls that end.
+WORKER_THREADS = MAX_STREAMS + 16
 
 # The narrow build's JSON has several MB, and the server keeps up with whole pipelines in one message.
 MAX_MESSAGE_BYTES = 256 * 2**20
 
 STOP_GRACE_S = 1.0
+KEEPALIVE_MS = 20_000
 
 
 class P4RuntimeServer:
@@ -48,6 +49,9 @@ class P4RuntimeServer:
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.so_reuseport", 0),
+                # A primary whose machine vanished without a word must not stay the primary.
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
             ),
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self.service, self._server)
@@ -65,6 +69,7 @@ class P4RuntimeServer:
     def stop(self) -> None:
         """Ends all calls and frees the port."""
         stopped: threading.Event = self._server.stop(STOP_GRACE_S)
+        self.service.close_streams()
         stopped.wait()
 
 

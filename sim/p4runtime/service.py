@@ -17,6 +17,8 @@ from switchreduce.sim.p4runtime.status import Code, RequestError, batch_failure
 API_VERSION = "1.4.1"
 
 MAX_CONTROLLERS = 16
+# A stream need not become a controller's, and occupies a thread of the server in any case.
+MAX_STREAMS = 2 * MAX_CONTROLLERS
 MAX_WAITING_PACKET_INS = 1024
 
 # A default gRPC client takes messages up to 4 MiB; entities are a few hundred bytes.
@@ -30,6 +32,9 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         self._device_id = device_id
         self._device = device
         self._arbitration = Arbitration(device_id, device.wait_for_writes, MAX_CONTROLLERS)
+        self._open: set[Controller] = set()
+        self._open_lock = threading.Lock()
+        self._stopping = False
         self.packet_ins_sent = 0
         self.packet_ins_lost = 0
 
@@ -110,8 +115,13 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
     ) -> Iterator[p4runtime_pb2.StreamMessageResponse]:
         controller = Controller(Outbox(MAX_WAITING_PACKET_INS))
         refused: list[RequestError] = []
-        # The stream ends when the controller closes its side, when it goes away, or when it is refused.
-        context.add_callback(controller.outbox.close)
+        # The stream ends when the controller closes its side, goes away or is refused, or the server stops.
+        if not context.add_callback(controller.outbox.close):
+            return  # it is gone already
+        with self._open_lock:
+            if len(self._open) >= MAX_STREAMS:
+                context.abort(Code.RESOURCE_EXHAUSTED, f"this switch takes {MAX_STREAMS} streams at a time")
+            self._open.add(controller)
         reader = threading.Thread(
             target=self._read_stream,
             args=(requests, controller, refused),
@@ -123,8 +133,12 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
             yield from controller.outbox
         finally:
             self._arbitration.leave(controller)
+            with self._open_lock:
+                self._open.discard(controller)
         if refused:
             context.abort(refused[0].code, refused[0].message)
+        if self._stopping:
+            context.abort(Code.UNAVAILABLE, "the switch stops")
 
     def send_packet_in(self, frame: bytes) -> None:
         """Sends a frame that left on the CPU port to the primary controller; never waits for it.
@@ -132,12 +146,20 @@ class P4RuntimeService(p4runtime_pb2_grpc.P4RuntimeServicer):
         Without a primary, or when too many packets already wait for it, the packet is lost and counted.
         """
         primary = self._arbitration.primary
-        packet = self._device.packet_in(frame) if primary is not None else None
-        message = p4runtime_pb2.StreamMessageResponse(packet=packet)
-        if primary is not None and packet is not None and primary.outbox.offer_packet(message):
-            self.packet_ins_sent += 1
-        else:
-            self.packet_ins_lost += 1
+        if primary is not None and primary.outbox.has_room():
+            packet = self._device.packet_in(frame)
+            if packet is not None:
+                primary.outbox.put(p4runtime_pb2.StreamMessageResponse(packet=packet))
+                self.packet_ins_sent += 1
+                return
+        self.packet_ins_lost += 1
+
+    def close_streams(self) -> None:
+        """Ends every stream once what waits for its controller is sent."""
+        with self._open_lock:
+            self._stopping = True
+            for controller in self._open:
+                controller.outbox.close()
 
     def _read_stream(
         self,

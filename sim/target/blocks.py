@@ -69,7 +69,9 @@ def _strings(item: Item) -> list[str]:
     if isinstance(item, Text):
         return list(item.lines)
     if isinstance(item, Wide):
-        return [t for s in item.steps for t in (*s.setup, *s.before, *s.body, s.store, s.value, s.place, *s.after)]
+        return [
+            t for s in item.steps for t in (*s.setup, *s.before, *s.body, s.store, s.value, s.place, *s.after)
+        ]
     return [t for i in item.items for t in _strings(i)]
 
 
@@ -80,7 +82,9 @@ def addresses(text: str) -> list[int]:
 def _shape(item: Item) -> str:
     """The item's text without its addresses; those that advance with an inner loop already are left in."""
     kind = f"{item.n} words" if isinstance(item, Wide) else type(item).__name__
-    return "\n".join([kind, *(_HOLE.sub(lambda m: m.group(0) if m.group(2) else "@@", t) for t in _strings(item))])
+    return "\n".join(
+        [kind, *(_HOLE.sub(lambda m: m.group(0) if m.group(2) else "@@", t) for t in _strings(item))]
+    )
 
 
 def _holes(item: Item) -> list[int]:
@@ -227,7 +231,9 @@ def _serve(item: Item) -> Item:
         value, store = rename(step.value), rename(step.store)
         variable = f"v_{k}"
         after = tuple(map(rename, step.after))
-        steps.append(Step(tuple(setup), before, (*body, f"{variable} = {value}"), store, variable, step.place, after))
+        steps.append(
+            Step(tuple(setup), before, (*body, f"{variable} = {value}"), store, variable, step.place, after)
+        )
         if step.place:
             served[step.place] = variable
     return Wide(item.n, tuple(steps))

@@ -63,7 +63,9 @@ def _usable_folder(progress: Progress | None) -> Path:
         return folder
     except OSError as fault:
         if progress:
-            progress(f"cannot keep compiled programs in {folder} ({fault.strerror}): each start compiles anew")
+            progress(
+                f"cannot keep compiled programs in {folder} ({fault.strerror}): each start compiles anew"
+            )
         return Path(tempfile.mkdtemp(prefix="switchreduce-"))
 
 

@@ -91,7 +91,12 @@ def _module(functions: list[list[str]], emitter: Emitter, phv_words: int) -> str
     assert egress_spec is not None
     for lines in functions[:-1]:
         out += ["", "", _INNER, *map(fill, lines)]
-    out += ["", "", f'@njit("{SIGNATURE}", cache=True, nogil=True, error_model="numpy")', *map(fill, functions[-1])]
+    out += [
+        "",
+        "",
+        f'@njit("{SIGNATURE}", cache=True, nogil=True, error_model="numpy")',
+        *map(fill, functions[-1]),
+    ]
     return "\n".join(out) + "\n"
 
 
@@ -195,7 +200,11 @@ def _support(emitter: Emitter, written: set[int]) -> list[list[str]]:
 def _ingress_pass(emitter: Emitter) -> list[str]:
     """Parser to the end of ingress, on a phv whose metadata is set; returns where the payload starts."""
     lines = ["def ingress_pass(phv, mem, buf, inp, start, end):"]
-    lines += [f"    put(phv, {ERROR}, U(0))", f"    put(phv, {CHECKSUM_ERROR}, U(0))", f"    put(phv, {EXIT}, U(0))"]
+    lines += [
+        f"    put(phv, {ERROR}, U(0))",
+        f"    put(phv, {CHECKSUM_ERROR}, U(0))",
+        f"    put(phv, {EXIT}, U(0))",
+    ]
     lines += ["    pay = parse(phv, mem, buf, inp, start, end)", "    verify(phv, buf, inp, pay, end)"]
     lines += _set(emitter, "standard_metadata.parser_error", f"get(phv, {ERROR})")
     lines += _set(emitter, "standard_metadata.checksum_error", f"get(phv, {CHECKSUM_ERROR})")
@@ -517,13 +526,13 @@ while head < state[5]:
         if source == 0:
             from_ingress({queued}, start, port, now, drop_port)
         else:
-            from_ingress({queued.replace('inp,', 'loop,', 1)}, start, port, now, drop_port)
+            from_ingress({queued.replace("inp,", "loop,", 1)}, start, port, now, drop_port)
     elif state[at + {_KIND}] == 1:
         word = U(state[at + {_WORD}])
         if source == 0:
             send_session({queued}, word, now, drop_port)
         else:
-            send_session({queued.replace('inp,', 'loop,', 1)}, word, now, drop_port)"""
+            send_session({queued.replace("inp,", "loop,", 1)}, word, now, drop_port)"""
     return [
         _begin(emitter), _FINISH.splitlines(), _CUT.splitlines(), copy_list, clear_metadata, push.splitlines(),
         restart, egress_clone, ingress_clone, recirculated, resubmitted, send.splitlines(), each,

@@ -6,7 +6,18 @@ from switchreduce.sim.target import ir
 from switchreduce.sim.target.emit_statements import Emitter, calculation_name
 from switchreduce.sim.target.emit_values import literal
 from switchreduce.sim.target.hashing import ALGORITHMS
-from switchreduce.sim.target.ir import Action, Conditional, Const, Field, Header, Node, Op, Pipeline, Table, unsupported
+from switchreduce.sim.target.ir import (
+    Action,
+    Conditional,
+    Const,
+    Field,
+    Header,
+    Node,
+    Op,
+    Pipeline,
+    Table,
+    unsupported,
+)
 from switchreduce.sim.target.layout import CHECKSUM_ERROR, EXIT, INGRESS_LENGTH, words
 
 _CHAINS_IN_A_FUNCTION = 8  # numba's time for a function grows faster than its length
@@ -278,7 +289,9 @@ def calculation_function(emitter: Emitter, c: ir.Calculation) -> list[str]:
     payload = ", inp, pay, end" if c.payload else ""
     lines = [f"def {name}(phv, buf{payload}):"]
     by_name = {h.name: h for h in emitter.program.headers}
-    owners = {by_name[x.header] if isinstance(x, Field) else x for x in c.inputs if isinstance(x, (Field, Header))}
+    owners = {
+        by_name[x.header] if isinstance(x, Field) else x for x in c.inputs if isinstance(x, (Field, Header))
+    }
     headers = [h for h in owners if not h.metadata]
     if algorithm == "csum16" and len(headers) <= 1 and not any(h.varbit for h in headers):
         # offsets are known when the code is generated: add up the words without writing them out

@@ -99,14 +99,25 @@ class ParserEmitter:
             items = []
 
         pending: list[ir.Statement] = []
+
+        def flush_all() -> None:
+            nonlocal lines, pending
+            flush()
+            if pending:
+                lines += self.emitter.block(pending)
+                pending = []
+
         for op in [*state.ops, None]:
             if isinstance(op, ir.Execute):
+                value = op.statement.value if isinstance(op.statement, ir.Assign) else None
+                if isinstance(value, ir.Lookahead):  # BMv2 counts the bits, wherever they start
+                    flush_all()
+                    size = -(-value.width // 8)
+                    lines += [f"if end - pos < {size}:", *self._fail("PacketTooShort")]
                 pending.append(op.statement)
                 continue
             if pending:
-                flush()
-                lines += self.emitter.block(pending)
-                pending = []
+                flush_all()
             if op is not None:
                 items += self._op(op)
         flush()
@@ -122,7 +133,16 @@ class ParserEmitter:
             condition = values.boolean(op.condition)
             code = values.low(op.error, 32)
             self.emitter.done(values)
-            return [Text((*values.lines, f"if not {condition}:", f"    put(phv, {ERROR}, {code})", *self._leave("    ")))]
+            return [
+                Text(
+                    (
+                        *values.lines,
+                        f"if not {condition}:",
+                        f"    put(phv, {ERROR}, {code})",
+                        *self._leave("    "),
+                    )
+                )
+            ]
         assert isinstance(op, ir.Advance)
         bits = values.exact(op.bits)[0]
         self.emitter.done(values)
@@ -220,7 +240,11 @@ class ParserEmitter:
             return [
                 Text((f"put(phv, @{at}@{where}, {_bits_of_packet(offset, first or 64)})",)),
                 *(
-                    Text((f"put(phv, @{at + k}@{where}, {_bits_of_packet(offset + (first or 64) + 64 * (k - 1), 64)})",))
+                    Text(
+                        (
+                            f"put(phv, @{at + k}@{where}, {_bits_of_packet(offset + (first or 64) + 64 * (k - 1), 64)})",
+                        )
+                    )
                     for k in range(1, n)
                 ),
             ]

@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterable
 
 from switchreduce.sim.target import ir
 from switchreduce.sim.target.bounds import Known
-from switchreduce.sim.target.blocks import Item, Step, Text, Wide, addresses, drop_dead_stores, fold, fuse, render
+from switchreduce.sim.target.blocks import (
+    Item,
+    Step,
+    Text,
+    Wide,
+    addresses,
+    drop_dead_stores,
+    fold,
+    fuse,
+    render,
+)
 from switchreduce.sim.target.emit_values import Loop, Values, literal
 from switchreduce.sim.target.ir import Const, Field, Header, Op, Stack, Statement
 from switchreduce.sim.target.layout import (
@@ -42,7 +52,10 @@ class Emitter:
         }
 
     def block(
-        self, statements: Iterable[Statement], params: list[Const] | None = None, widths: list[int] | None = None
+        self,
+        statements: Iterable[Statement],
+        params: list[Const] | None = None,
+        widths: list[int] | None = None,
     ) -> list[str]:
         """Lines for an action's body."""
         block = _Block(self, params, widths or [])
@@ -173,7 +186,11 @@ class _Block:
             source = v.wide(_cut(value, f, v), n)
         else:
             low = v.temporary(v.low(value, f.width), "t")
-        where = v.last_element(place.stack) if isinstance(place, ir.LoadLast) else v.element(place.stack, place.position)
+        where = (
+            v.last_element(place.stack)
+            if isinstance(place, ir.LoadLast)
+            else v.element(place.stack, place.position)
+        )
         if f.width > 64:
             line = f"for i in range({n}): put(phv, @{at}@ + {where} + i, get(phv, @{source}@ + i))"
         else:
@@ -210,9 +227,7 @@ class _Block:
         self._learn(f, value)
         return items
 
-    def _wide(
-        self, n: int, value: ir.Expr, store: str, place: str = "", after: tuple[str, ...] = ()
-    ) -> Item:
+    def _wide(self, n: int, value: ir.Expr, store: str, place: str = "", after: tuple[str, ...] = ()) -> Item:
         v = self.values
         loop = Loop(v, n)
         text = loop.word(value)
@@ -395,7 +410,11 @@ class _Block:
             return []
         layout, size = self.layout, len(s.stack.headers)
         k = min(s.count, size)
-        next_at, first, stride = layout.stack_next[s.stack], layout.valid[s.stack.headers[0]], layout.stack_stride[s.stack]
+        next_at, first, stride = (
+            layout.stack_next[s.stack],
+            layout.valid[s.stack.headers[0]],
+            layout.stack_stride[s.stack],
+        )
         self._stack_written(s.stack)
         self.written(next_at)
         moved = (size - k) * stride
@@ -428,7 +447,8 @@ class _Block:
         session = v.low(ir.Op("&", (s.session, Const(_SESSION_MASK))), 16)
         field_list = v.low(s.field_list, 16)
         return self.text(
-            f"put(phv, {CLONE}, {session} | {literal(_SESSION_VALID)})", f"put(phv, {CLONE_LIST}, {field_list})"
+            f"put(phv, {CLONE}, {session} | {literal(_SESSION_VALID)})",
+            f"put(phv, {CLONE_LIST}, {field_list})",
         )
 
     def again(self, s: ir.Again) -> list[Item]:

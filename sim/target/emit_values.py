@@ -44,7 +44,9 @@ class Values:
     statement so that like statements read alike.
     """
 
-    def __init__(self, layout: Layout, constants: dict[tuple[int, ...], str], params: list[Const] | None = None):
+    def __init__(
+        self, layout: Layout, constants: dict[tuple[int, ...], str], params: list[Const] | None = None
+    ):
         self.layout = layout
         self.constants = constants  # words of a constant -> name of a module-level array
         self.params = params  # action data known when the code is generated
@@ -173,7 +175,9 @@ class Values:
     def element(self, stack: ir.Stack, position: Expr) -> str:
         """Words from a stack's first element to element `position`, or a negative number out of range."""
         index, size = self.index(position, len(stack.headers)), len(stack.headers)
-        return self.temporary(f"({index} * {self.layout.stack_stride[stack]} if {index} < {size} else -1)", "s")
+        return self.temporary(
+            f"({index} * {self.layout.stack_stride[stack]} if {index} < {size} else -1)", "s"
+        )
 
     def index(self, e: Expr, size: int) -> str:
         """An int64 in 0 .. size; `size` stands for everything out of range. BMv2 reads 32 bits of the index."""
@@ -340,7 +344,9 @@ class Values:
         ka, kb = self.known(a), self.known(b)
         for k in (ka, kb):
             if max(k.high, -k.low) >= 1 << 4096:
-                raise unsupported("comparison of a value of unlimited width (a shift to the left by a variable)")
+                raise unsupported(
+                    "comparison of a value of unlimited width (a shift to the left by a variable)"
+                )
         if ka.low >= 0 and kb.low >= 0 and ka.high < 1 << 64 and kb.high < 1 << 64:
             return f"({self.exact(a)[0]} {op} {self.exact(b)[0]})"
         if all(k.low >= -(1 << 63) and k.high < 1 << 63 for k in (ka, kb)):

@@ -16,7 +16,9 @@ VARBIT_MAX_BYTES = 256
 
 def unsupported(construct: str) -> UnsupportedProgramError:
     """The error for a construct outside the subset; the program has to be changed or run on BMv2."""
-    return UnsupportedProgramError(f"the embedded switch does not support {construct}; run this program on BMv2")
+    return UnsupportedProgramError(
+        f"the embedded switch does not support {construct}; run this program on BMv2"
+    )
 
 
 # ---------------------------------------------------------------------------------------------- data

@@ -10,10 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from switchreduce.sim.target import ir
-from switchreduce.sim.target.ir import CounterArray, Field, Header, Program, Register, Stack, Table, unsupported
+from switchreduce.sim.target.ir import (
+    CounterArray,
+    Field,
+    Header,
+    Program,
+    Register,
+    Stack,
+    Table,
+    unsupported,
+)
 
 # control words at the start of the phv
-EXIT, ERROR, CHECKSUM_ERROR, LENGTH, CLONE, CLONE_LIST, RESUBMIT, RECIRCULATE, TRUNCATE, INGRESS_LENGTH = range(10)
+EXIT, ERROR, CHECKSUM_ERROR, LENGTH, CLONE, CLONE_LIST, RESUBMIT, RECIRCULATE, TRUNCATE, INGRESS_LENGTH = (
+    range(10)
+)
 CONTROL_WORDS = 10
 
 GROUPS = 1 << 16  # multicast group ids are 16 bits
@@ -70,7 +81,9 @@ class Layout:
     clear_if_invalid: list[tuple[Header, int, int]] = field(default_factory=list)
     metadata: list[tuple[int, int]] = field(default_factory=list)
     phv_words: int = 0  # without scratch space, which lies behind
-    registers: dict[Register, tuple[int, int]] = field(default_factory=dict)  # (first word, words from cell to cell)
+    registers: dict[Register, tuple[int, int]] = field(
+        default_factory=dict
+    )  # (first word, words from cell to cell)
     counters: dict[CounterArray, int] = field(default_factory=dict)
     tables: dict[Table, TableLayout] = field(default_factory=dict)
     groups: int = 0
@@ -109,7 +122,11 @@ def _lay_out_phv(program: Program, layout: Layout, parser_writes: set[Header]) -
     # a stack's elements stand side by side, large headers last
     for header in sorted(
         headers,
-        key=lambda h: (_block_words(h) > WIDE_HEADER_WORDS, stacks.index(h.stack) if h.stack else -1, h.position),
+        key=lambda h: (
+            _block_words(h) > WIDE_HEADER_WORDS,
+            stacks.index(h.stack) if h.stack else -1,
+            h.position,
+        ),
     ):
         layout.valid[header] = at
         size = _block_words(header)

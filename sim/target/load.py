@@ -58,12 +58,16 @@ def _program(j: Json, digest: str) -> Program:
         raise unsupported(f"meters ('{meter['name']}')")
     names = Names()
     _headers(j, names)
-    names.registers = {r["name"]: ir.Register(r["name"], r["size"], r["bitwidth"]) for r in j["register_arrays"]}
+    names.registers = {
+        r["name"]: ir.Register(r["name"], r["size"], r["bitwidth"]) for r in j["register_arrays"]
+    }
     for r in names.registers.values():
         _check_width(r.width, f"register '{r.name}'")
     direct = {c["binding"]: c["name"] for c in j["counter_arrays"] if c.get("is_direct")}
     names.counters = {
-        c["name"]: ir.CounterArray(c["name"], c["size"]) for c in j["counter_arrays"] if not c.get("is_direct")
+        c["name"]: ir.CounterArray(c["name"], c["size"])
+        for c in j["counter_arrays"]
+        if not c.get("is_direct")
     }
     names.calculations = {c["name"]: _calculation(c, names) for c in j["calculations"]}
     actions = {a["id"]: _action(a, names) for a in j["actions"]}
@@ -193,7 +197,9 @@ def _checksum(j: Json, names: Names) -> ir.Checksum:
     check_algorithm(calculation)
     condition = expression(j["if_cond"], names, []) if j.get("if_cond") else None
     target = _plain_field(j["target"], names)
-    return ir.Checksum(j["name"], target, calculation, j.get("verify", True), j.get("update", True), condition)
+    return ir.Checksum(
+        j["name"], target, calculation, j.get("verify", True), j.get("update", True), condition
+    )
 
 
 # ---------------------------------------------------------------------------------------------- parser
@@ -205,7 +211,9 @@ def _state(j: Json, names: Names) -> ir.ParserState:
     # keys are joined byte-padded (docs/JSON_format.md, `transitions`)
     state = ir.ParserState(j["name"], [o for o in ops if o is not None], keys, [], None)
     for t in j["transitions"]:
-        kind = t.get("type") or ("default" if t["value"] == "default" else "hexstr")  # absent before format 2.7
+        kind = t.get("type") or (
+            "default" if t["value"] == "default" else "hexstr"
+        )  # absent before format 2.7
         if kind == "default":
             state.default = t["next_state"]
         elif kind == "hexstr":
@@ -271,7 +279,9 @@ def _action(j: Json, names: Names) -> ir.Action:
     params = [(p["name"], p["bitwidth"]) for p in j["runtime_data"]]
     for name, width in params:
         _check_width(width, f"parameter '{name}' of action '{j['name']}'")
-    return ir.Action(j["name"], j["id"], params, body(j["primitives"], names, [w for _, w in params], j["name"]))
+    return ir.Action(
+        j["name"], j["id"], params, body(j["primitives"], names, [w for _, w in params], j["name"])
+    )
 
 
 def _pipeline(j: Json, names: Names, actions: dict[int, ir.Action], direct: dict[str, str]) -> ir.Pipeline:
@@ -331,7 +341,9 @@ def _table(j: Json, names: Names, actions: dict[int, ir.Action], direct: str | N
 def _key_field(j: Json, names: Names, table: str) -> ir.KeyField:
     kind, target = j["match_type"], j["target"]
     if kind == "valid":
-        value: ir.Expr = ir.Op("b2d", (ir.Valid(names.header(target if isinstance(target, str) else target[0])),))
+        value: ir.Expr = ir.Op(
+            "b2d", (ir.Valid(names.header(target if isinstance(target, str) else target[0])),)
+        )
         return ir.KeyField(j.get("name") or f"{target}.$valid$", "exact", 1, value)
     if kind == "optional":
         kind = "ternary"

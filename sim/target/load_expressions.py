@@ -11,9 +11,7 @@ from switchreduce.sim.target.ir import Expr, Header, Op, Place, Stack, Statement
 
 Json = Any
 
-_BINARY = frozenset(
-    "+ - * / % & | ^ << >> == != < <= > >= and or two_comp_mod usat_cast sat_cast".split()
-)
+_BINARY = frozenset("+ - * / % & | ^ << >> == != < <= > >= and or two_comp_mod usat_cast sat_cast".split())
 _UNARY = frozenset(["~", "not", "d2b", "b2d"])
 _HASHES = frozenset(
     "crc16 crc16_custom crc32 crc32_custom crcCCITT csum16 cksum16 identity xor16 xor32".split()

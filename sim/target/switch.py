@@ -221,7 +221,10 @@ class Switch:
 
     @staticmethod
     def _checked(
-        groups: dict[int, Replicas], group_id: int, replicas: Replicas, sessions: dict[int, tuple[Replicas, int]]
+        groups: dict[int, Replicas],
+        group_id: int,
+        replicas: Replicas,
+        sessions: dict[int, tuple[Replicas, int]],
     ) -> dict[int, Replicas]:
         new = {**groups, group_id: replicas}
         _check_space([*new.values(), *(r for r, _ in sessions.values())])
@@ -253,7 +256,9 @@ def _replicas(replicas: Sequence[tuple[int, int]]) -> Replicas:
         raise ValueError(f"a group has at most 4095 replicas, not {len(replicas)}")
     for port, instance in replicas:
         if not 0 <= port <= _MAX_PORT or not 0 <= instance < 1 << 16:
-            raise ValueError(f"a replica is (port 0..{_MAX_PORT}, instance 0..65535), not ({port}, {instance})")
+            raise ValueError(
+                f"a replica is (port 0..{_MAX_PORT}, instance 0..65535), not ({port}, {instance})"
+            )
     return [(int(p), int(i)) for p, i in replicas]
 
 

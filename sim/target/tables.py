@@ -112,7 +112,10 @@ class TableState:
         self._layout, self._mem, self._lock = layout, mem, lock
         self._actions = table.numbered_actions
         self._number = {a.name: k for k, a in enumerate(self._actions)}
-        self._by_priority = any(k.kind in ("ternary", "range") for k in table.key) or table.kind in ("ternary", "range")
+        self._by_priority = any(k.kind in ("ternary", "range") for k in table.key) or table.kind in (
+            "ternary",
+            "range",
+        )
         self.spec = TableSpec(
             name=table.name,
             max_size=table.max_size,
@@ -151,10 +154,14 @@ class TableState:
             if place in self._held:
                 raise EntryExists(f"table {self.spec.name} holds this entry already; modify or delete it")
             if not self._free:
-                raise TableFull(f"table {self.spec.name} is full ({self.spec.max_size} entries); delete some first")
+                raise TableFull(
+                    f"table {self.spec.name} is full ({self.spec.max_size} entries); delete some first"
+                )
             row = self._free.pop()
             self._age += 1
-            held = _Held(Entry(key, entry.action, entry.params, place[1]), row, self._precedence(key, place[1]))
+            held = _Held(
+                Entry(key, entry.action, entry.params, place[1]), row, self._precedence(key, place[1])
+            )
             self._write_row(row, key, entry)
             self._held[place] = held
             if self._layout.counters:
@@ -297,7 +304,9 @@ class TableState:
 
     def _check_params(self, action: str, params: tuple[int, ...]) -> None:
         if action not in self._number:
-            raise ValueError(f"table {self.spec.name} has no action {action}; it has {', '.join(self._number)}")
+            raise ValueError(
+                f"table {self.spec.name} has no action {action}; it has {', '.join(self._number)}"
+            )
         wanted = self.spec.actions[action]
         if len(params) != len(wanted):
             raise ValueError(f"action {action} takes {len(wanted)} parameters, not {len(params)}")

@@ -15,6 +15,8 @@ import grpc
 import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from switchreduce.cli import main
+
 PROGRAMS = Path(__file__).parent / "p4runtime" / "programs"
 READY = re.compile(r"switch: P4Runtime on (\S+):(\d+), data on (?:udp (\S+):(\d+)|no port)\n")
 
@@ -24,8 +26,7 @@ class SwitchProcess:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "import sys; from switchreduce.cli import main; sys.exit(main())",
-             "switch", *arguments],
+            [sys.executable, "-m", "switchreduce.cli", "switch", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
@@ -39,7 +40,7 @@ class SwitchProcess:
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
         self.process.send_signal(how)
-        return self.process.communicate(timeout=15)
+        return self.process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_it_stops_while_a_controller_is_connected(start: Callable[..., SwitchPro
             list(stream)
 
 
-def test_each_mistake_is_one_clear_line(start: Callable[..., SwitchProcess], tmp_path: Path) -> None:
+def test_each_mistake_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     taken_udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     taken_udp.bind(("127.0.0.1", 0))
     taken_tcp = socket.socket()
@@ -109,28 +110,32 @@ def test_each_mistake_is_one_clear_line(start: Callable[..., SwitchProcess], tmp
     taken_tcp.listen()
     udp = f"127.0.0.1:{taken_udp.getsockname()[1]}"
     tcp = f"127.0.0.1:{taken_tcp.getsockname()[1]}"
-    (tmp_path / "bad.json").write_text("not a program")
+    missing, bad = str(tmp_path / "missing.json"), str(tmp_path / "bad.json")
+    Path(bad).write_text("not a program")
     cases = {
         (): "--no-p4",
-        ("--no-p4", "x.json"): "not both",
-        ("missing.json",): "missing.json: No such file",
-        ("bad.json",): "bad.json",
+        ("--no-p4", bad): "not both",
+        (missing,): "missing.json: No such file",
+        (str(tmp_path),): "Is a directory",
+        (bad,): "bad.json: this is not a compiled P4 program",
         ("--no-p4", "--udp", udp): f"udp {udp}: Address already in use",
-        ("--no-p4", "--grpc-server-addr", tcp): f"cannot listen on {tcp}",
+        ("--no-p4", "--udp", "192.0.2.1:5"): "udp 192.0.2.1:5: Cannot assign requested address",
         ("--no-p4", "--udp", "0.0.0.0:0"): "@IP:PORT",
+        ("--no-p4", "--grpc-server-addr", tcp): f"{tcp} for P4Runtime: Address already in use",
+        ("--no-p4", "--grpc-server-addr", "nonsense"): "not HOST:PORT",
+        ("--no-p4", "--grpc-server-addr", "no.such.host.invalid:1"): "no.such.host.invalid:1 for P4Runtime",
         ("--no-p4", "-i", "1@no-such-if"): "no network interface 'no-such-if'",
         ("--no-p4", "--cpu-port", "5", "-i", "5@lo"): "same port number 5",
         ("--no-p4", "--loss", "0.5"): "add --udp",
     }
-    running = {arguments: start(*arguments) for arguments in cases}
-    for arguments, process in running.items():
-        output, errors = process.process.communicate(timeout=30)
-        assert process.process.returncode == 1, arguments
+    for arguments, expected in cases.items():
+        assert main(["switch", *arguments]) == 1, arguments
+        output, errors = capfd.readouterr()
         assert output == ""
         lines = [line for line in errors.splitlines() if not line.startswith("switch: ")]
         assert len(lines) == 1, errors
         assert lines[0].startswith("switchreduce switch: error: ")
-        assert cases[arguments] in lines[0]
+        assert expected in lines[0]
     taken_udp.close()
     taken_tcp.close()
 
@@ -148,10 +153,9 @@ def test_each_mistake_is_one_clear_line(start: Callable[..., SwitchProcess], tmp
     ],
 )
 def test_a_malformed_option_is_refused_by_name(
-    start: Callable[..., SwitchProcess], arguments: tuple[str, ...]
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = start("--no-p4", *arguments)
-    _, errors = process.process.communicate(timeout=30)
-    assert process.process.returncode == 2
-    assert arguments[0] in errors.splitlines()[-1]
-    assert "Traceback" not in errors
+    with pytest.raises(SystemExit) as ended:
+        main(["switch", "--no-p4", *arguments])
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err.splitlines()[-1]

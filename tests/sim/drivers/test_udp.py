@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import select
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -16,6 +19,8 @@ from switchreduce.sim.drivers import DataPlane, Impairment, Rates, UdpDriver
 from switchreduce.sim.drivers.dataplane import BATCH_BYTES, BATCH_FRAMES
 from switchreduce.sim.drivers.udp import UDP_GRO, UDP_SEGMENT
 from switchreduce.sim.target import Frames
+
+CLONE_NEWNET = 0x40000000  # <linux/sched.h>
 
 RunDataPlane = Callable[..., DataPlane]
 
@@ -103,6 +108,28 @@ def test_jumbo_payloads_come_back_in_order(driver: UdpDriver, run_dataplane: Run
         for i in range(10):  # what a receive buffer of the default size holds at once
             peer.socket.send(bytes([i]) * 8246)
         assert peer.receive(10) == [bytes([i]) * 8246 for i in range(10)]
+
+
+def test_payloads_larger_than_the_mtu_come_back_too(run_dataplane: RunDataPlane) -> None:
+    """The kernel refuses to cut a super-datagram into segments that the device cannot carry."""
+    outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        os.close(outside)
+        pytest.skip("needs root for a loopback device of its own")
+    try:
+        subprocess.run(["ip", "link", "set", "lo", "mtu", "1500", "up"], check=True)
+        driver = UdpDriver(("127.0.0.1", 0))
+        peer = Peer(driver)
+    finally:
+        libc.setns(outside, CLONE_NEWNET)
+        os.close(outside)
+    with peer:
+        for i in range(5):
+            peer.socket.send(bytes([i]) * 8246)
+        run_dataplane(driver)  # finds all five waiting, and has them in one batch
+        assert peer.receive(5) == [bytes([i]) * 8246 for i in range(5)]
+    assert driver.counters.send_failed == 0
 
 
 def test_the_program_sees_the_advertised_address() -> None:

@@ -138,6 +138,11 @@ def reflect() -> Program:
     return Program.load("reflect")
 
 
+@pytest.fixture(scope="session")
+def mirror() -> Program:
+    return Program.load("mirror")
+
+
 @pytest.fixture
 def switch() -> Iterator[RunningSwitch]:
     """A switch without a program, its data plane running."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from scapy.all import IP, UDP, Ether
 
 PRIMARY, BACKUP, NONE = (
@@ -78,7 +78,7 @@ def test_streams_do_not_starve_other_calls(switch, connect: Callable) -> None:
     for controller in controllers[::5]:
         assert controller.client.api_version().startswith("1.")
     with grpc.insecure_channel(switch.server.address) as channel:
-        stub = type(controllers[0].stub)(channel)
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         arbitration = {"device_id": 3, "election_id": {"low": 99}}
         too_many = p4runtime_pb2.StreamMessageRequest(arbitration=arbitration)
         with pytest.raises(grpc.RpcError) as refused:
@@ -86,13 +86,32 @@ def test_streams_do_not_starve_other_calls(switch, connect: Callable) -> None:
         assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+def test_idle_streams_do_not_starve_other_calls_either(switch, connect: Callable) -> None:
+    with grpc.insecure_channel(switch.server.address) as channel:
+        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        silent: queue.Queue = queue.Queue()
+        streams = [stub.StreamChannel(iter(silent.get, None)) for _ in range(40)]
+        stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=10)
+        ended: list[grpc.Call] = []
+        deadline = time.monotonic() + 5
+        while len(ended) < 8 and time.monotonic() < deadline:
+            ended = [stream for stream in streams if stream.done()]
+        assert {stream.code() for stream in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert len(ended) == 8
+        for _ in streams:
+            silent.put(None)
+
+
 @pytest.fixture
-def peer(switch) -> Iterator[socket.socket]:
+def peer(switch, cook) -> Iterator[socket.socket]:
     """A host on port 1 of the switch."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host:
         host.connect(switch.udp.address)
         host.settimeout(5)
         host.send(b"hello")  # dropped by the program, but now port 1 is this host's
+        deadline = time.monotonic() + 10
+        while not any(each.counter_entry.data.packet_count for each in cook.read(counter_entry={})):
+            assert time.monotonic() < deadline, "the program sees no packet"
         yield host
 
 
@@ -118,15 +137,18 @@ def test_a_packet_in_carries_the_programs_header_and_goes_to_the_primary_only(
     assert backup.client.get_stream_packet("packet", timeout=0.2) is None
 
 
-def test_a_clone_for_the_controller_is_a_packet_in(cook, kitchen, peer: socket.socket) -> None:
+def test_a_clone_for_the_controller_is_a_packet_in(switch, primary, mirror) -> None:
+    primary.set_config(mirror.config())
     session = p4runtime_pb2.CloneSessionEntry(session_id=5, replicas=[{"egress_port": 510, "instance": 1}])
-    cook.write("INSERT", packet_replication_engine_entry={"clone_session_entry": session})
-    entry = kitchen.entry("acl", {4: b"\x01"}, "mirror", 5, priority=1)
-    cook.write("INSERT", table_entry=entry)
-    peer.send(b"mirrored")
-    packet = cook.next("packet").packet
-    assert packet.metadata[1].value == b"\x06"
-    assert packet.payload.endswith(b"mirrored")
+    session.packet_length_bytes = 45
+    primary.write("INSERT", packet_replication_engine_entry={"clone_session_entry": session})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.connect(switch.udp.address)
+        peer.send(b"mirrored")
+    packet = primary.next("packet").packet
+    assert [(item.metadata_id, item.value) for item in packet.metadata] == [(1, b"\x06")]
+    # The session's length counts what leaves: the controller's header, 42 bytes of headers, two of payload.
+    assert packet.payload[42:] == b"mi"
 
 
 def test_a_controller_that_does_not_read_loses_packets_and_slows_nothing(
@@ -147,6 +169,19 @@ def test_a_controller_that_does_not_read_loses_packets_and_slows_nothing(
     assert switch.dataplane.counters.no_port == 0
     deaf.cancel()
     requests.put(None)
+
+
+def test_a_multicast_group_reaches_every_peer(switch, cook, kitchen, peer: socket.socket) -> None:
+    group = p4runtime_pb2.MulticastGroupEntry(multicast_group_id=5)
+    group.replicas.add(egress_port=1, instance=1)
+    group.replicas.add(port=b"\x02", instance=1)
+    cook.write("INSERT", packet_replication_engine_entry={"multicast_group_entry": group})
+    cook.write("INSERT", table_entry=kitchen.entry("l2", SWITCH_MAC, "multicast", 5))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second:
+        second.connect(switch.udp.address)
+        second.settimeout(5)
+        second.send(b"for all")
+        assert [peer.recv(100), second.recv(100)] == [b"for all", b"for all"]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def entries(draw: st.DrawFn, kitchen) -> p4runtime_pb2.TableEntry:
     else:
         entry.match.extend(draw(acl_fields()))
         entry.priority = draw(st.integers(1, 2**31 - 1))
-        actions = {"drop": [], "mirror": [32], "set_mark": [8]}
+        actions = {"drop": [], "set_label": [32], "set_mark": [8]}
     name = draw(st.sampled_from(sorted(actions)))
     entry.action.action.action_id = kitchen.ids[name]
     for number, width in enumerate(actions[name], start=1):
@@ -121,7 +121,7 @@ def bad_entries(kitchen) -> dict[str, tuple[str, str, p4runtime_pb2.TableEntry]]
         "is_const": ("INSERT", INVALID, entry("l2", MAC, "forward", 1, is_const=True)),
         "no action": ("INSERT", INVALID, entry("l2", MAC, None)),
         "action profile": ("INSERT", INVALID, profile),
-        "another table's action": ("INSERT", INVALID, entry("l2", MAC, "mirror", 1)),
+        "another table's action": ("INSERT", INVALID, entry("l2", MAC, "set_label", 1)),
         "default-only action": ("INSERT", DENIED, entry("l2", MAC, "drop")),
         "parameter missing": ("INSERT", INVALID, entry("l2", MAC, "forward")),
         "parameter too many": ("INSERT", INVALID, entry("l2", MAC, "forward", 1, 2)),
@@ -222,7 +222,7 @@ def test_modify_replaces_the_action_and_delete_looks_at_the_key_alone(cook, kitc
     # A MODIFY without an action leaves it as it is.
     cook.write("MODIFY", table_entry=kitchen.entry("l2", MAC, None))
     assert [each.table_entry for each in cook.read(table_entry={"table_id": kitchen.ids["l2"]})] == [changed]
-    cook.write("DELETE", table_entry=kitchen.entry("l2", bytes(3) + MAC, "mirror", 10**9))
+    cook.write("DELETE", table_entry=kitchen.entry("l2", bytes(3) + MAC, "set_label", 10**9))
     assert cook.read(table_entry={"table_id": kitchen.ids["l2"]}) == []
 
 

@@ -7,3 +7,4 @@ compile() {
 }
 compile reflect
 compile kitchen
+compile mirror
