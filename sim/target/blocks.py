@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Union
+from dataclasses import dataclass, replace
 
 _HOLE = re.compile(r"@(\d+)(?:~(-?\d+)~(\w+))?@")
 _LOCAL = re.compile(r"\b([a-z])(\d+)\b")
@@ -59,7 +58,7 @@ class Roll:
     items: tuple[Item, ...]
 
 
-Item = Union[Text, Wide, Roll]
+Item = Text | Wide | Roll
 
 
 # ---------------------------------------------------------------------------------------------- holes
@@ -109,8 +108,8 @@ def _advance(item: Item, steps: list[int], name: str) -> Item:
         item.n,
         tuple(
             Step(
-                tuple(map(text, s.setup)), tuple(map(text, s.before)), tuple(map(text, s.body)), text(s.store),
-                text(s.value), text(s.place), tuple(map(text, s.after)), s.fusable,
+                tuple(map(text, s.setup)), tuple(map(text, s.before)), tuple(map(text, s.body)),
+                text(s.store), text(s.value), text(s.place), tuple(map(text, s.after)), s.fusable,
             )
             for s in item.steps
         ),
@@ -179,10 +178,14 @@ def fuse(items: Sequence[Item]) -> list[Item]:
             out.append(replace(item, items=tuple(fuse(item.items))))
             continue
         last = out[-1] if out else None
-        if isinstance(item, Wide) and isinstance(last, Wide) and last.n == item.n:
-            if all(s.fusable for s in (*last.steps, *item.steps)):
-                out[-1] = Wide(item.n, last.steps + item.steps)
-                continue
+        if (
+            isinstance(item, Wide)
+            and isinstance(last, Wide)
+            and last.n == item.n
+            and all(s.fusable for s in (*last.steps, *item.steps))
+        ):
+            out[-1] = Wide(item.n, last.steps + item.steps)
+            continue
         out.append(item)
     return out
 
@@ -211,7 +214,7 @@ def _serve(item: Item) -> Item:
         setup: list[str] = []
         for line in step.setup:
             name, _, text = line.partition(" = ")
-            text = _LOCAL.sub(lambda m: local.get(m.group(0), m.group(0)), text)  # noqa: B023
+            text = _replaced(text, local)
             if text not in names:
                 names[text] = f"{name}_{k}"
                 setup.append(f"{names[text]} = {text}")
@@ -237,6 +240,10 @@ def _serve(item: Item) -> Item:
         if step.place:
             served[step.place] = variable
     return Wide(item.n, tuple(steps))
+
+
+def _replaced(text: str, names: dict[str, str]) -> str:
+    return _LOCAL.sub(lambda m: names.get(m.group(0), m.group(0)), text)
 
 
 def _read_holes(item: Item) -> list[int]:
@@ -321,7 +328,7 @@ def _flattened(roll: Roll) -> Wide | None:
 def _render_wide(item: Wide) -> list[str]:
     backwards = any(s.before for s in item.steps)
     lines = [t for s in item.steps for t in (*s.setup, *s.before)]
-    body = []
+    body: list[str] = []
     for s in item.steps:
         body += s.body
         if s.store:

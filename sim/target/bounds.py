@@ -134,7 +134,7 @@ def _shift(op: str, a: Known, b: Known) -> Known:
     return Known(a.low >> k, a.high >> k, a.may >> k, a.must >> k)
 
 
-# ------------------------------------------------------------------- 64-bit words that do not touch each other
+# ------------------------------------------------------------------ 64-bit words that do not touch each other
 
 
 def _word_pairs(a: int, b: int) -> list[tuple[int, int]]:
@@ -151,18 +151,21 @@ def no_carry(e: Op, facts: Facts) -> bool:
 def no_borrow(e: Op, facts: Facts) -> bool:
     """Whether in the difference `e` no 64-bit word can borrow from the next.
 
-    True where every word of the left side is at least its smallest value and the right side's largest does not
-    exceed that, and for x - (x >> k) whose shift moves no bit between words: each word is then at least its
-    own shifted self.
+    True where no word of the right side can exceed the smallest value of the left side's, and for
+    x - (x >> k) whose shift moves no bit between words: each word is then at least its own shifted self.
     """
     left, right = e.args
     a, b = known(left, facts), known(right, facts)
     if a.low < 0 or b.low < 0 or b.may < 0:
         return False
     left, right = unmasked(left, facts), unmasked(right, facts)
-    if isinstance(right, Op) and right.op == ">>" and word_local(right, facts):
-        if unmasked(right.args[0], facts) == left:
-            return True
+    if (
+        isinstance(right, Op)
+        and right.op == ">>"
+        and word_local(right, facts)
+        and unmasked(right.args[0], facts) == left
+    ):
+        return True
     return all(y <= x for x, y in _word_pairs(a.must, b.may))
 
 

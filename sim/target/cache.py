@@ -79,7 +79,8 @@ def _write(path: Path, source: str) -> None:
 
 def _import(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # numba looks functions up by their module's name
     spec.loader.exec_module(module)

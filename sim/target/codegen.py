@@ -136,15 +136,17 @@ def _buffer_bytes(emitter: Emitter) -> int:
     return bits // 8 + 16
 
 
-# ------------------------------------------------------------------------------------------ between the blocks
+# ----------------------------------------------------------------------------------------- between the blocks
 
 
 def _set_in_egress(emitter: Emitter) -> set[int]:
     """Words that differ from replica to replica."""
     out = set(range(CONTROL_WORDS))
-    names = ["standard_metadata.egress_port", "standard_metadata.egress_spec", "standard_metadata.packet_length",
-             "intrinsic_metadata.egress_rid", "intrinsic_metadata.egress_global_timestamp",
-             "standard_metadata.instance_type", *(q for q in _QUEUEING)]  # fmt: skip
+    names = (
+        *(f"standard_metadata.{n}" for n in ("egress_port", "egress_spec", "packet_length", "instance_type")),
+        *(f"intrinsic_metadata.{n}" for n in ("egress_rid", "egress_global_timestamp")),
+        *_QUEUEING,
+    )
     for name in names:
         f = emitter.standard(name)
         if f is not None:
@@ -260,7 +262,7 @@ _CUT = f"""def cut(phv, length, limit):
 
 
 def _run(loop: str) -> list[str]:
-    """def run: packets from `cursor` on while `out` has room for all that one can become; returns how many."""
+    """def run: packets from `cursor` on while `out` has room for what one can become; returns how many."""
     return f"""def run(mem, phvs, buf, loop, inp, offsets, lengths, ports, cursor, count,
         out, out_offsets, out_lengths, out_ports, state, most, now, drop_port):
     phv = phvs[0]
@@ -280,7 +282,7 @@ def _run(loop: str) -> list[str]:
 def _once_functions(emitter: Emitter) -> list[list[str]]:
     """For programs without clone, resubmit and recirculate: every packet passes once."""
     layout = emitter.layout
-    send = f"""def send(phv, mem, buf, inp, pay, end, out, out_offsets, out_lengths, out_ports, state, port, now, drop_port):
+    send = f"""def send({_SEND}, port, now, drop_port):
     egress_pass(phv, mem, buf, U(port), now, drop_port)
     if {_get(emitter, "standard_metadata.egress_spec")} == drop_port:
         return
@@ -347,8 +349,8 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
 
     Waiting packets stand in a queue, each with a phv row of its own: `phvs[2 + k]`. Resubmitted and
     recirculated ones start again at the parser, egress clones at egress. Recirculated bytes lie in `loop`.
-    state: [0] frames out, [1] bytes out, [2] bytes that a frame can grow by, [3] refused passes, [4] used bytes
-    of `loop`, [5] packets queued.
+    state: [0] frames out, [1] bytes out, [2] bytes a frame can grow by, [3] refused passes, [4] used bytes of
+    `loop`, [5] packets queued.
     """
     layout = emitter.layout
     phv_words = layout.phv_words
@@ -462,7 +464,8 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
         f"        send({_AGAIN}, int64(replica >> U(32)), now, drop_port, limit)",
     ]
     session = f"""def send_session({_AGAIN}, word, now, drop_port):
-    send_each({_AGAIN}, int64(word >> U(44)), int64((word >> U(32)) & U(0xfff)), now, drop_port, int64(word & U(0xffffffff)))"""
+    n = int64((word >> U(32)) & U(0xfff))
+    send_each({_AGAIN}, int64(word >> U(44)), n, now, drop_port, int64(word & U(0xffffffff)))"""
     recirculated = [
         "def set_recirculated(phv):",
         "    pass",
@@ -473,6 +476,7 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
         "    pass",
         *_set(emitter, "standard_metadata.instance_type", "U(6)"),
     ]
+    cloned = _AGAIN.replace("phv,", "to,", 1).replace("pay,", "cloned,", 1)
     passes = [
         f"def from_ingress({_AGAIN}, start, port, now, drop_port):",
         f"    length = get(phv, {LENGTH})",
@@ -487,7 +491,7 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
         "            if k >= 0:",
         "                to = phvs[2 + k]",
         "                cloned = ingress_clone(to, phv, mem, buf, inp, start, end, port, number, length)",
-        f"                send_session({_AGAIN.replace('phv,', 'to,', 1).replace('pay,', 'cloned,', 1)}, word, now, drop_port)",
+        f"                send_session({cloned}, word, now, drop_port)",
         f"    number = get(phv, {RESUBMIT})",
         "    if number != U(0):",
         "        k = push(state, 0, source, start, end, 0, U(0))",
@@ -533,8 +537,8 @@ while head < state[5]:
             send_session({queued}, word, now, drop_port)
         else:
             send_session({queued.replace("inp,", "loop,", 1)}, word, now, drop_port)"""
-    return [
-        _begin(emitter), _FINISH.splitlines(), _CUT.splitlines(), copy_list, clear_metadata, push.splitlines(),
-        restart, egress_clone, ingress_clone, recirculated, resubmitted, send.splitlines(), each,
-        session.splitlines(), passes, _run("\n".join("        " + line for line in loop.splitlines())),
-    ]  # fmt: skip
+    run = _run("\n".join("        " + line for line in loop.splitlines()))
+    fixed = [text.splitlines() for text in (_FINISH, _CUT, push, send, session)]
+    functions = [_begin(emitter), *fixed[:2], copy_list, clear_metadata, fixed[2], restart, egress_clone]
+    functions += [ingress_clone, recirculated, resubmitted, fixed[3], each, fixed[4], passes]
+    return [*functions, run]

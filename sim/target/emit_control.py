@@ -55,10 +55,8 @@ def find_function(emitter: Emitter, table: Table, name: str) -> list[str]:
     if not layout.masked and not ranges:
         lines += _probe(layout.order, layout.slots, layout.rows, layout.row_words, n)
         return lines
-    tests = [
-        f"{f'(key{k} & peek(mem, row + {layout.mask + k}))' if layout.masked else f'key{k}'} == peek(mem, row + {k})"
-        for k in range(n)
-    ]
+    masks = [f" & peek(mem, row + {layout.mask + k})" if layout.masked else "" for k in range(n)]
+    tests = [f"(key{k}{masks[k]}) == peek(mem, row + {k})" for k in range(n)]
     for k in range(len(ranges)):
         tests.append(f"peek(mem, row + {layout.low + k}) <= end{k} <= peek(mem, row + {layout.high + k})")
     return [

@@ -175,7 +175,7 @@ class ParserEmitter:
         self.emitter.done(values)
         varbit = header.varbit
         assert varbit is not None
-        size, at = header.bits // 8, self.layout.address(varbit)
+        size, at, start = header.bits // 8, self.layout.address(varbit), varbit.bit_offset // 8
         n = words(varbit.width)
         items: list[Item] = [
             Text(
@@ -197,8 +197,8 @@ class ParserEmitter:
                 (
                     f"put(phv, {self.layout.varbit_bits[varbit]}, vl)",
                     f"for i in range({n}):",
-                    f"    put(phv, {at} + i, in_bits(inp, pos + {varbit.bit_offset // 8} + int64(vl >> U(3)), "
-                    f"8 * pos + {varbit.bit_offset} + 64 * i, 64))",
+                    f"    put(phv, {at} + i, "
+                    f"in_bits(inp, pos + {start} + int64(vl >> U(3)), 8 * (pos + {start} + 8 * i), 64))",
                     "pos += int64(vl >> U(3))",
                 )
             )
@@ -236,19 +236,13 @@ class ParserEmitter:
         if f.width <= 64:
             return [Text((f"put(phv, @{at}@{where}, {_bits_of_packet(offset, f.width)})",))]
         n, first = words(f.width), f.width % 64
-        if offset % 8 or f.width % 8:
-            return [
-                Text((f"put(phv, @{at}@{where}, {_bits_of_packet(offset, first or 64)})",)),
-                *(
-                    Text(
-                        (
-                            f"put(phv, @{at + k}@{where}, {_bits_of_packet(offset + (first or 64) + 64 * (k - 1), 64)})",
-                        )
-                    )
-                    for k in range(1, n)
-                ),
-            ]
         items: list[Item] = []
+        if offset % 8 or f.width % 8:
+            take = first or 64
+            for k in range(n):
+                items.append(Text((f"put(phv, @{at + k}@{where}, {_bits_of_packet(offset, take)})",)))
+                offset, take = offset + take, 64
+            return items
         if first:
             items.append(Text((f"put(phv, @{at}@{where}, {_bits_of_packet(offset, first)})",)))
             at, offset, n = at + 1, offset + first, n - 1
@@ -316,7 +310,7 @@ def _bits_of_packet(offset: int, width: int) -> str:
 
 
 def _state_order(program: ir.Program) -> tuple[list[str], bool]:
-    """States that can be reached, each before those it leads to where there is no loop; the first one first."""
+    """States that can be reached, the first one first, each before those it leads to where nothing loops."""
     order: list[str] = []
     open_states: set[str] = set()
     acyclic = True
@@ -363,7 +357,8 @@ def deparse_function(emitter: Emitter) -> list[str]:
 
 
 def _deparse(emitter: Emitter, header: Header) -> list[Item]:
-    layout, inner = emitter.layout, []
+    layout = emitter.layout
+    inner: list[Item] = []
     run: list[Field] = []
     for f in header.fields:
         if f.varbit:
@@ -372,7 +367,8 @@ def _deparse(emitter: Emitter, header: Header) -> list[Item]:
                 Text(
                     (
                         f"for i in range(0, int64(get(phv, {n})), 8):",
-                        f"    out8(out, at + {f.bit_offset // 8} + (i >> 3), get(phv, {at} + (i >> 6)) >> U(56 - (i & 63)))",
+                        f"    byte = get(phv, {at} + (i >> 6)) >> U(56 - (i & 63))",
+                        f"    out8(out, at + {f.bit_offset // 8} + (i >> 3), byte)",
                         f"at += int64(get(phv, {n}) >> U(3))",
                     )
                 )

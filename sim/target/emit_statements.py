@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from switchreduce.sim.target import ir
-from switchreduce.sim.target.bounds import Known
 from switchreduce.sim.target.blocks import (
     Item,
     Step,
@@ -17,6 +16,7 @@ from switchreduce.sim.target.blocks import (
     fuse,
     render,
 )
+from switchreduce.sim.target.bounds import Known
 from switchreduce.sim.target.emit_values import Loop, Values, literal
 from switchreduce.sim.target.ir import Const, Field, Header, Op, Stack, Statement
 from switchreduce.sim.target.layout import (
@@ -422,7 +422,8 @@ class _Block:
         old = f"int64(get(phv, @{next_at}@))"
         if s.push:
             count = f"U(min({old} + {k}, {size}))"
-            move = f"for i in range({moved - 1}, -1, -1): put(phv, @{first + step}@ + i, get(phv, @{first}@ + i))"
+            order = f"range({moved - 1}, -1, -1)"
+            move = f"for i in {order}: put(phv, @{first + step}@ + i, get(phv, @{first}@ + i))"
             gone = range(k)
         else:
             count = f"U(max({old} - {k}, 0))"
@@ -461,7 +462,8 @@ class _Block:
         self.written(TRUNCATE)
         length = self.values.temporary(f"{self.values.low(s.length, 32)} + U(1)")
         return self.text(
-            f"if get(phv, {TRUNCATE}) == U(0) or {length} < get(phv, {TRUNCATE}): put(phv, {TRUNCATE}, {length})"
+            f"if get(phv, {TRUNCATE}) == U(0) or {length} < get(phv, {TRUNCATE}):",
+            f"    put(phv, {TRUNCATE}, {length})",
         )
 
     def exit(self, s: ir.Exit) -> list[Item]:

@@ -180,7 +180,7 @@ class Values:
         )
 
     def index(self, e: Expr, size: int) -> str:
-        """An int64 in 0 .. size; `size` stands for everything out of range. BMv2 reads 32 bits of the index."""
+        """An int64 in 0 .. size; `size` stands for all that is out of range. BMv2 reads 32 bits."""
         if isinstance(e, Const):
             return str(min(e.value & 0xFFFFFFFF, size))
         code = mask_to(self.mod(e, 32), 32).text
@@ -432,7 +432,7 @@ class Loop:
         return self._shared[e]
 
     def _count(self, e: Expr) -> None:
-        """Finds the subexpressions that occur more than once (p4c substitutes temporaries into their uses)."""
+        """Finds subexpressions that occur more than once (p4c puts temporaries into their uses)."""
         if isinstance(e, Op) and not ir.is_boolean(e):
             if e in self._seen:
                 self._again.add(e)

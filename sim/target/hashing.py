@@ -54,7 +54,7 @@ def crc32(out, start, n):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def crcCCITT(out, start, n):  # type: ignore[no-untyped-def]  # noqa: N802 - BMv2's name
+def crcCCITT(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0xFFFF)
     for i in range(start, start + n):
         value = _CCITT[U64(out[i]) ^ (value >> U64(8))] ^ ((value << U64(8)) & U64(0xFFFF))

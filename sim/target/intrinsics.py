@@ -2,9 +2,9 @@
 
 The generated code touches four arrays that never overlap: the packet header vector `phv` (uint64), the
 switch's memory `mem` (uint64: registers, counters, tables), the packet it reads `inp` and the one it writes
-`out` (uint8). NumPy-style indexing would check every index for a negative value and every loop for overlap of
-the arrays; these accessors skip the check and tell LLVM about the four apart, without which it vectorises none
-of the wide loops. Indices are int64, values uint64: numba turns a mix of the two into float64.
+`out` (uint8). NumPy-style indexing would check every index for a negative value, and every loop whether the
+arrays overlap; these accessors do neither and tell LLVM that the four are apart, without which it vectorises
+none of the wide loops. Indices are int64, values uint64: numba turns a mix of the two into float64.
 """
 
 from __future__ import annotations
@@ -204,10 +204,10 @@ def wide_extend(phv, a, m, to, n, fill):  # type: ignore[no-untyped-def]
 
 @njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def wide_equal(phv, a, b, n):  # type: ignore[no-untyped-def]
+    different = U64(0)
     for i in range(n):
-        if get(phv, a + i) != get(phv, b + i):
-            return False
-    return True
+        different |= get(phv, a + i) ^ get(phv, b + i)
+    return different == U64(0)
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -6,7 +6,6 @@ Expressions have BMv2's meaning: unbounded signed integers, cut to a field's wid
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from switchreduce.errors import UnsupportedProgramError
 
@@ -140,7 +139,7 @@ class ValidAt:
 
 @dataclass(frozen=True)
 class StackCount:
-    """The number of headers that were put on a stack (`size_stack`), or that less one (`last_stack_index`)."""
+    """The number of headers that were put on a stack (`size_stack`)."""
 
     stack: Stack
 
@@ -169,8 +168,10 @@ class Computed:
     words: tuple[str, ...]
 
 
-Expr = Union[Const, Bool, Load, LoadLast, LoadAt, Param, Valid, ValidAt, StackCount, Lookahead, Op, Computed]
-Place = Union[Load, LoadLast, LoadAt]
+Expr = (
+    Const | Bool | Load | LoadLast | LoadAt | Param | Valid | ValidAt | StackCount | Lookahead | Op | Computed
+)
+Place = Load | LoadLast | LoadAt
 
 BOOLEAN_OPS = frozenset(["and", "or", "not", "==", "!=", "<", "<=", ">", ">=", "d2b"])
 
@@ -200,7 +201,7 @@ class AssignHeader:
 
 @dataclass(frozen=True)
 class AssignHeaderAt:
-    """The same where one side is a stack element known at run time only; a side is a header or (stack, position)."""
+    """The same where a side, a header or (stack, position), is known at run time only."""
 
     target: Header | tuple[Stack, Expr]
     source: Header | tuple[Stack, Expr]
@@ -307,10 +308,26 @@ class If:
     otherwise: tuple[Statement, ...]
 
 
-Statement = Union[
-    Assign, AssignHeader, AssignHeaderAt, AssignStack, SetValid, SetValidAt, Shift, RegisterRead, RegisterWrite,
-    Count, HashInto, Random, MarkToDrop, Clone, Again, Truncate, Exit, If,
-]  # fmt: skip
+Statement = (
+    Assign
+    | AssignHeader
+    | AssignHeaderAt
+    | AssignStack
+    | SetValid
+    | SetValidAt
+    | Shift
+    | RegisterRead
+    | RegisterWrite
+    | Count
+    | HashInto
+    | Random
+    | MarkToDrop
+    | Clone
+    | Again
+    | Truncate
+    | Exit
+    | If
+)
 
 
 @dataclass(frozen=True)
@@ -364,7 +381,7 @@ class Execute:
     statement: Statement
 
 
-ParserOp = Union[Extract, ExtractNext, Verify, Advance, Execute]
+ParserOp = Extract | ExtractNext | Verify | Advance | Execute
 
 
 @dataclass(frozen=True)
@@ -445,7 +462,7 @@ class Conditional:
     if_false: str | None
 
 
-Node = Union[Table, Conditional]
+Node = Table | Conditional
 
 
 @dataclass

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from switchreduce.sim.target import ir
 from switchreduce.sim.target.ir import (
     CounterArray,
     Field,
@@ -182,14 +181,14 @@ def _lay_out_memory(program: Program, layout: Layout) -> None:
     layout.random, layout.drop_port = take(1), take(1)
     layout.groups, layout.sessions, layout.replicas = take(GROUPS), take(SESSIONS), take(REPLICAS)
     # Arrays of one shape stand interleaved: a packet touches the same cell of each, which then share cache
-    # lines, and a run of accesses becomes a loop of stride one. Cell `size` always reads as zero and takes the
-    # place of every cell out of range; cell `size + 1` takes writes out of range.
+    # lines, and a run of accesses becomes a loop of stride one. Cell `size` stands for every cell out of
+    # range and always reads as zero.
     families: dict[tuple[int, int], list[Register]] = {}
     for r in program.registers:
         families.setdefault((r.size, words(r.width)), []).append(r)
     for (size, n), members in families.items():
         stride = n * len(members)
-        start = take((size + 2) * stride)
+        start = take((size + 1) * stride)
         for i, r in enumerate(members):
             layout.registers[r] = (start + i * n, stride)
     for c in program.counters:

@@ -40,7 +40,7 @@ def load_program(source: str | Path | bytes) -> Program:
         return _program(j, digest)
     except (KeyError, IndexError, TypeError, AttributeError) as fault:
         raise UnsupportedProgramError(
-            f"the compiled program is malformed ({type(fault).__name__}: {fault}); compile it again with p4c-bm2-ss"
+            f"the compiled program is malformed ({type(fault).__name__}: {fault}); compile it again"
         ) from fault
 
 
@@ -315,7 +315,7 @@ def _table(j: Json, names: Names, actions: dict[int, ir.Action], direct: str | N
     by_hit = "__HIT__" in next_tables or "__MISS__" in next_tables
     entry = j.get("default_entry")
     if entry is None:
-        default = (ir.Action("NoAction", -1, [], ()), ())
+        default: tuple[ir.Action, tuple[int, ...]] = (ir.Action("NoAction", -1, [], ()), ())
     else:
         default = (actions[entry["action_id"]], tuple(hexstr(x) for x in entry.get("action_data", [])))
     next_by_action = {} if by_hit else {by_name[a].ident: n for a, n in next_tables.items() if a in by_name}

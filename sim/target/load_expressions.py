@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from switchreduce.sim.target import ir
+from switchreduce.sim.target.hashing import ALGORITHMS
 from switchreduce.sim.target.ir import Expr, Header, Op, Place, Stack, Statement, unsupported
 
 Json = Any
 
-_BINARY = frozenset("+ - * / % & | ^ << >> == != < <= > >= and or two_comp_mod usat_cast sat_cast".split())
-_UNARY = frozenset(["~", "not", "d2b", "b2d"])
-_HASHES = frozenset(
-    "crc16 crc16_custom crc32 crc32_custom crcCCITT csum16 cksum16 identity xor16 xor32".split()
+_BINARY = frozenset(
+    ["+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 )
+_CASTS = frozenset(["two_comp_mod", "usat_cast", "sat_cast"])
+_UNARY = frozenset(["~", "not", "d2b", "b2d"])
+_HASHES = frozenset(ALGORITHMS)
 
 
 def hexstr(text: str) -> int:
@@ -45,7 +47,7 @@ class Names:
     def field_value(self, target: list[str]) -> Expr:
         header = self.header(target[0])
         if target[1] == "$valid$":
-            return Valid_as_data(header)
+            return valid_as_data(header)
         found = header.field(target[1])
         if found is None:
             raise unsupported(f"the hidden field '{target[0]}.{target[1]}'")
@@ -54,7 +56,7 @@ class Names:
         return ir.Load(found)
 
 
-def Valid_as_data(header: Header) -> Expr:  # noqa: N802 - reads as an IR constructor
+def valid_as_data(header: Header) -> Expr:
     return Op("b2d", (ir.Valid(header),))
 
 
@@ -111,9 +113,9 @@ def _operation(j: Json, names: Names, params: list[int]) -> Expr:
         return Op("?", (operand(j["cond"]), operand(left), operand(right)))
     if op in _UNARY:
         return Op(op, (operand(right),))
-    if op in _BINARY:
+    if op in _BINARY or op in _CASTS:
         e = Op(op, (operand(left), operand(right)))
-        if op in ("two_comp_mod", "usat_cast", "sat_cast") and not isinstance(e.args[1], ir.Const):
+        if op in _CASTS and not isinstance(e.args[1], ir.Const):
             raise unsupported(f"'{op}' to a width that is not constant")
         return e
     raise unsupported(f"the operation '{op}'")

@@ -149,14 +149,14 @@ class Switch:
             most = self._most_frames()
             self._make_room(incoming)
             done = self._run(
-                self._mem, self._phvs, self._buffer, self._loop,
-                incoming.data, incoming.offset, incoming.length, incoming.port, incoming.cursor, incoming.count,
+                self._mem, self._phvs, self._buffer, self._loop, incoming.data, incoming.offset,
+                incoming.length, incoming.port, incoming.cursor, incoming.count,
                 outgoing.data, outgoing.offset, outgoing.length, outgoing.port, state,
                 most, np.uint64(now_us), np.uint64(self.drop_port),
             )  # fmt: skip
             if not done and incoming.cursor < incoming.count and outgoing.count == 0:
                 raise ValueError(
-                    f"the outgoing batch cannot hold what one frame may become ({most} frames); allocate a larger one"
+                    f"the outgoing batch cannot hold what a frame may become ({most} frames): allocate more"
                 )
             incoming.cursor += done
             outgoing.count, outgoing.used = int(state[0]), int(state[1])

@@ -10,7 +10,7 @@ import bisect
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Range:
     high: int
 
 
-Match = Union[Exact, Lpm, Ternary, Range]
+Match = Exact | Lpm | Ternary | Range
 Key = tuple[Match, ...]
 _KINDS: dict[str, type] = {"exact": Exact, "lpm": Lpm, "ternary": Ternary, "range": Range}
 
@@ -174,7 +174,7 @@ class TableState:
                 self._link(row)
 
     def modify(self, entry: Entry) -> None:
-        """Changes an entry's action and parameters; its counter goes on. Raises EntryNotFound or TableConst."""
+        """Changes an entry's action and parameters; not its counter. Raises EntryNotFound or TableConst."""
         with self._lock:
             self._check_mutable()
             key = self._normal(entry.key)
@@ -372,7 +372,7 @@ class TableState:
         self._mem[order + slot] = row + 1
 
     def _unlink(self, row: int) -> None:
-        """Moves later entries of the run back, so that no search stops short (Knuth, TAOCP 6.4, algorithm R)."""
+        """Moves later entries of the run back, so that no search stops short (Knuth, TAOCP 6.4, R)."""
         order, mask = self._layout.order, self._layout.slots - 1
         hole = self._home.pop(row)
         while int(self._mem[order + hole]) != row + 1:

@@ -16,13 +16,14 @@ OPERANDS = [
     ("g", 32), ("h", 32), ("k", 256), ("l", 256), ("m", 512), ("n", 512),
 ]  # fmt: skip
 RESULTS = [
-    *((n, 200) for n in "add sub mul and or xor not shl shr shl_13 shr_77 pick mixed slices".split()),
-    *((n, 64) for n in "add64 sub64 mul64 shl64 shr64 middle".split()),
+    *((n, 200) for n in ["add", "sub", "mul", "and", "or", "xor", "not", "shl", "shr"]),
+    ("shl_13", 200), ("shr_77", 200), ("pick", 200), ("mixed", 200), ("slices", 200),
+    *((n, 64) for n in ["add64", "sub64", "mul64", "shl64", "shr64", "middle"]),
     ("joined", 128),
-    *((n, 32) for n in "sat_add sat_sub ssat_add ssat_sub sra".split()),
+    *((n, 32) for n in ["sat_add", "sat_sub", "ssat_add", "ssat_sub", "sra"]),
     ("extended", 64), ("average", 64), ("add256", 256), ("cut256", 256),
     ("wide_sum", 512), ("wide_shift", 512), ("wide_mul", 512),
-    *((n, 1) for n in "lt le eq ne lt64 ge64 slt wide_gt".split()),
+    *((n, 1) for n in ["lt", "le", "eq", "ne", "lt64", "ge64", "slt", "wide_gt"]),
 ]  # fmt: skip
 
 
@@ -49,8 +50,8 @@ def reference(o: dict[str, int]) -> dict[str, int]:
         "sra": g >> s, "extended": g, "average": (c + d) >> 1,
         "add256": k + o["l"], "cut256": ((k - o["l"]) % 2**256) >> 64,
         "wide_sum": m + n - k, "wide_shift": ((m << 200) % 2**512) | (n >> 212), "wide_mul": m * n,
-        "lt": a < b, "le": a <= b, "eq": a == b, "ne": k != o["l"], "lt64": c < d, "ge64": c >= d, "slt": g < h,
-        "wide_gt": m > n,
+        "lt": a < b, "le": a <= b, "eq": a == b, "ne": k != o["l"], "lt64": c < d, "ge64": c >= d,
+        "slt": g < h, "wide_gt": m > n,
     }  # fmt: skip
 
 

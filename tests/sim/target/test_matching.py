@@ -32,7 +32,7 @@ WHICH = {"exact_wide": 0, "longest": 1, "exact_longest": 2, "masks": 3, "ranges"
 def switch(switch_of: Callable[[str], Switch]) -> Iterator[Switch]:
     switch = switch_of("matching")
     reset(switch)
-    yield switch
+    return switch
 
 
 def reset(switch: Switch) -> None:
@@ -43,7 +43,7 @@ def reset(switch: Switch) -> None:
 
 
 def ask(switch: Switch, table: str, **key: int) -> dict[str, int] | None:
-    """The answer that a packet gets from one table, with the key's `d` as it left; None where it was dropped."""
+    """The answer that a packet gets from one table, the key's `d` included; None where it was dropped."""
     out = switch.process(0, pack(KEY, {**key, "which": WHICH[table]}))
     if not out:
         return None

@@ -136,9 +136,9 @@ def test_an_index_beyond_32_bits_of_range_changes_nothing(switch_of: Callable[[s
 
 def test_the_control_plane_s_indexes_and_values_are_checked(switch_of: Callable[[str], Switch]) -> None:
     switch = switch_of("state")
-    with pytest.raises(ValueError, match="cells 0..9"):
+    with pytest.raises(ValueError, match=r"cells 0\.\.9"):
         switch.registers["I.small"].read(10)
     with pytest.raises(ValueError, match="48 bits"):
         switch.registers["I.small"].write(0, 1 << 48)
-    with pytest.raises(ValueError, match="cells 0..9"):
+    with pytest.raises(ValueError, match=r"cells 0\.\.9"):
         switch.counters["I.seen"].read(-1)
