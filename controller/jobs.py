@@ -335,7 +335,7 @@ class Jobs:
         """Ends the job for everyone who is still there."""
         if job.state is State.ENDING:
             return
-        self._note(message)
+        self._note(f"job {job.name!r} is over: {message}")
         for member in job.present:
             self._send_ended(member, cause, ranks, message)
         self._close(job)

@@ -16,7 +16,7 @@ import grpc
 
 from switchreduce.controller import coordinator_pb2 as pb
 from switchreduce.controller import coordinator_pb2_grpc, hello
-from switchreduce.controller.entities import format_address
+from switchreduce.controller.entities import MatchValue, format_address
 from switchreduce.controller.hosts import HostTable
 from switchreduce.controller.jobs import Jobs
 from switchreduce.controller.model import Answer, Job, Member, Note, Send, Step, Write
@@ -88,12 +88,13 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
         return pb.Reports(by_rank=await answer)
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
-        packets: dict[tuple[int, int, int], int] = {}
+        packets: dict[tuple[MatchValue, ...], int] = {}
         drops: dict[str, int] = {}
         try:
             for entry in await self.link.read_table("SwitchIngress.admission.members"):
-                key = (int(entry.match["job"]), int(entry.match["generation"]), int(entry.match["rank"]))  # type: ignore[arg-type]
-                packets[key] = entry.packets or 0
+                packets[entry.match["job"], entry.match["generation"], entry.match["rank"]] = (
+                    entry.packets or 0
+                )
             counted = await self.link.read_counter("SwitchIngress.drops")
             drops = {reason: counted.get(index, 0) for reason, index in drop_reasons().items()}
         except SwitchError as error:
@@ -157,7 +158,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
         def refused(text: str) -> None:
             if write.step is Step.CLOSE:
-                # what the switch holds is not what it should: start it afresh rather than share its slots
+                # nobody may get these slots while old entries lead to them: start the switch afresh
                 self.link.fail(SwitchError(f"the switch does not remove entries of a job: {text}"))
                 return
             self._jobs.write_failed(write, text)
@@ -167,7 +168,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
 
 def drop_reasons() -> dict[str, int]:
-    """Index into the counter ``SwitchIngress.drops`` by reason, as in constants.p4 ("parser", "stale", ...)."""
+    """Index into the counter of drops by reason, named as in constants.p4 ("parser", "stale", ...)."""
     return {
         name.removeprefix("DROP_").lower(): index
         for name, index in vars(constants).items()
@@ -181,7 +182,7 @@ async def _abort_unknown(who: pb.Member, context: Any) -> None:
     )
 
 
-def _describe(job: Job, packets: Mapping[tuple[int, int, int], int], now: float) -> pb.StatusReply.Job:
+def _describe(job: Job, packets: Mapping[tuple[MatchValue, ...], int], now: float) -> pb.StatusReply.Job:
     ranks = []
     for _, member in sorted(job.members.items()):
         where = member.location

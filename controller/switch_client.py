@@ -189,7 +189,7 @@ class SwitchConnection(P4RuntimeClient):
             return [found for reply in self.read_one(entity) for found in reply.entities]
         except (grpc.RpcError, P4RuntimeException) as error:
             cause = error.grpc_error if isinstance(error, P4RuntimeException) else error
-            raise SwitchError(f"the switch at {self.address} answers no read: {_describe(cause)}") from None
+            raise SwitchError(f"the switch at {self.address} cannot be read: {_describe(cause)}") from None
 
     def _receive(self) -> None:
         try:
@@ -204,7 +204,8 @@ class SwitchConnection(P4RuntimeClient):
                     self._primary.set()
             self._lose(SwitchError(f"the switch at {self.address} closed the connection"))
         except grpc.RpcError as error:
-            self._lose(SwitchError(f"the switch at {self.address} is gone: {_describe(error)}"))
+            happened = "is gone" if self._primary.is_set() else "refuses this controller"
+            self._lose(SwitchError(f"the switch at {self.address} {happened}: {_describe(error)}"))
 
     def _lose(self, fault: SwitchError) -> None:
         with self._lock:
@@ -284,4 +285,6 @@ def _failed_updates(error: Any) -> Iterator[tuple[int, int, str]]:
 
 def _describe(error: Any) -> str:
     """One line: the status' name and what the server said."""
+    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "it did not answer in time"
     return " ".join(f"{error.code().name} {error.details() or ''}".split())

@@ -32,7 +32,7 @@ leases = st.builds(
     first=st.integers(1, 4000),
     base=st.integers(0, 900),
     count=st.integers(1, 100),
-    world=st.integers(1, 64),
+    world=st.integers(1, 9),
 )
 
 

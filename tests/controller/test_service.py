@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import grpc
 import numpy as np
@@ -19,6 +21,25 @@ from switchreduce.sim.processes import Process
 from tests.controller.plane import BUILD, Plane, eventually, running_plane, start_controller, start_switch
 
 LANES = np.arange(BUILD.lanes, dtype=np.uint32)
+
+
+@contextlib.contextmanager
+def joined_process(
+    plane: Plane, job: str, rank: int, world_size: int
+) -> Iterator[subprocess.Popen[str]]:  # fmt: skip
+    """A rank in a process of its own; it has joined, and does nothing else. Killed at the end."""
+    code = (
+        "import time; from switchreduce.worker.membership import Membership;"
+        f"m = Membership.join({plane.address!r}, job={job!r}, rank={rank}, world_size={world_size});"
+        "print('joined', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "joined\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def test_ranks_join_show_where_they_are_and_get_sums(plane):
@@ -110,14 +131,8 @@ def test_a_rank_that_never_joins_is_named(plane):
 
 
 def test_a_killed_rank_is_named_and_its_slots_come_back(plane):
-    code = (
-        "import sys, time; from switchreduce.worker.membership import Membership;"
-        f"m = Membership.join({plane.address!r}, job='killed', rank=1, world_size=2);"
-        "print('joined', flush=True); time.sleep(60)"
-    )
     zero = plane.join("killed", 0, 2)
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "joined\n"
+    with joined_process(plane, "killed", 1, 2) as process:
         process.kill()
     started = time.monotonic()
     with pytest.raises(RankLostError, match=rf"rank 1 \(.*, pid {process.pid}\) of job 'killed' died"):
@@ -157,12 +172,21 @@ def test_many_open_streams_do_not_starve_other_calls(plane):
     eventually(lambda: not plane.status().jobs)
 
 
-def test_a_switch_without_its_packets_is_unreachable():
-    with running_plane("--hello-timeout", "0.5") as plane:
-        rank = plane.join("deaf", 0, 1)
+def test_ranks_that_cannot_be_reached_are_named_and_silent_ones_are_lost():
+    with running_plane("--hello-timeout", "1", "--heartbeat-timeout", "2") as plane:
+        deaf = plane.join("deaf", 0, 1)
+        idle = plane.running("idle", 2)
+        with joined_process(plane, "silent", 1, 3) as process:
+            silent = plane.join("silent", 0, 3)
+            process.send_signal(signal.SIGSTOP)
+            with pytest.raises(RankLostError, match=rf"rank 1 .*, pid {process.pid}\) .* fell silent"):
+                silent.membership.wait_ready(8)
         with pytest.raises(SwitchError, match=r"no packet of rank 0 .* came through the switch.*MTU"):
-            rank.membership.wait_ready(5)
-        rank.close()
+            deaf.membership.wait_ready(0)
+        for rank in idle:  # heartbeats keep those alive that do nothing
+            rank.membership.check()
+        for rank in (deaf, *idle, silent):
+            rank.close()
 
 
 def test_a_lost_switch_ends_jobs_and_is_taken_back_when_it_returns():

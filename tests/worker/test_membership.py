@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from switchreduce import defaults
 from switchreduce.errors import ControllerError, RankLostError
 from switchreduce.worker.membership import Membership
 from tests.cluster import running_cluster
@@ -79,12 +78,6 @@ def test_a_rank_number_can_be_taken_once(addresses):
     refused = pytest.raises(ControllerError, match="rank 0 of job 'taken' has joined already")
     with join(addresses, "taken", 0, 2), refused:
         join(addresses, "taken", 0, 2)
-
-
-def test_heartbeats_keep_a_rank_that_does_nothing_alive(addresses):
-    with join(addresses, "idle", 0, 2) as member:
-        time.sleep(defaults.HEARTBEAT_TIMEOUT + 1)
-        member.check()
 
 
 def test_no_controller_is_reported_after_the_wait():
