@@ -29,6 +29,7 @@ from switchreduce.worker.collective import CallSpec, Disagreement, Refused, Step
 from switchreduce.worker.membership import Membership
 from switchreduce.worker.transport.engine import Session, SlotEngine
 from switchreduce.worker.transport.udp import UdpLink, drive
+from switchreduce.worker.warm import warm_up
 
 HELLO_INTERVAL = 0.05  # s between hellos until the job runs
 
@@ -72,6 +73,7 @@ class Communicator:
         """
         if world_size < 1 or not 0 <= rank < world_size:
             raise UsageError(f"rank {rank} is not in a world of {world_size}: ranks count from 0")
+        warm_up()  # before joining, as the other ranks would wait for it in the first call
         membership = Membership.join(
             controller, job=job, rank=rank, world_size=world_size, slots=slots, timeout=timeout
         )
