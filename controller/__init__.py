@@ -1,0 +1,1 @@
+"""Admits jobs to a switch: P4Runtime client, admission state machine and the gRPC service for workers."""
