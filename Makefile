@@ -22,8 +22,8 @@ p4: $(VENV)/run
 
 # Regenerate the gRPC stubs; protoc 3.20 or 3.21, as p4runtime-shell keeps protobuf below 3.21.
 proto:
-	protoc -I switchreduce=controller --python_out=build/proto --grpc_python_out=build/proto \
-	    switchreduce/coordinator.proto
+	protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	    --plugin=protoc-gen-grpc_python=$$(which grpc_python_plugin) switchreduce/controller/coordinator.proto
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -88,7 +88,8 @@ class Communicator:
         self.world_size = world_size
         self._membership = membership
         self._timeout = timeout
-        self._calls = 0
+        self._calls = 0  # begun
+        self._finished = 0
         self._broken: SwitchReduceError | None = None
         self._workspace = Workspace()
         self._scratch = np.empty(0, np.uint8)
@@ -130,7 +131,7 @@ class Communicator:
     def close(self) -> None:
         """Leave the job. The other ranks can still finish what they have begun."""
         self._link.close()
-        self._membership.leave(self._calls)
+        self._membership.leave(self._finished)
         if self._broken is None:
             self._broken = UsageError("this communicator is closed")
 
@@ -172,6 +173,7 @@ class Communicator:
 
     def _allreduce(self, x: np.ndarray, op: str, codec: str) -> None:
         number = self._calls
+        self._membership.check(number)  # news that came between calls wakes nobody
         self._calls += 1
         problem = check_arguments(x, op, codec)
         spec = CallSpec(number, str(getattr(x, "dtype", type(x).__name__)), np.shape(x), op, codec)
@@ -202,7 +204,12 @@ class Communicator:
         try:
             self._run(steps)
         except (Refused, Disagreement):
+            self._finished += 1
             self._explain(spec, problem)
+        except errors.SumOverflowError:
+            self._finished += 1
+            raise
+        self._finished += 1
 
     def _run(self, steps: Steps) -> None:
         for segment in steps:
