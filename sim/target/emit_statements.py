@@ -39,17 +39,22 @@ _SESSION_VALID = 0x8000
 class Emitter:
     """What all blocks of one program share."""
 
-    def __init__(self, program: ir.Program, layout: Layout):
+    def __init__(self, program: ir.Program, layout: Layout, local: set[Field]):
         self.program = program
         self.layout = layout
         self.constants: dict[tuple[int, ...], str] = {}
         self.scratch_words = 0
         self.writes: set[int] = set()  # phv words that were written since this was last emptied
         self.calculations: dict[str, ir.Calculation] = {}  # those that need a function of their own
-        self.local: set[Field] = local_fields(program)
+        self.local = local
         self.wide_words = {
             a + k for f, a in layout.fields.items() if f.width > 64 for k in range(words(f.width))
         }
+
+    @property
+    def phv_words(self) -> int:
+        """Words from one packet's vector to the next: whole cache lines."""
+        return -(-(self.layout.phv_words + self.scratch_words) // 8) * 8
 
     def block(
         self,
