@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from switchreduce.sim.target import cache, ir
-from switchreduce.sim.target.codegen import MOST_PASSES, STATE_WORDS, Generated, generate
+from switchreduce.sim.target.codegen import Generated, generate
+from switchreduce.sim.target.emit_traffic import MOST_PASSES, STATE_WORDS
 from switchreduce.sim.target.frames import Frames
 from switchreduce.sim.target.layout import GROUPS, REPLICAS, SESSIONS, words
 from switchreduce.sim.target.tables import Memory, TableState
