@@ -1,4 +1,4 @@
-"""Prints what a packet of 256 lanes costs on one core: parse, operate on registers, deparse, one out per one in.
+"""Prints what a packet of 256 lanes costs on one core: parse, work on registers, deparse, one out per one in.
 
     PYTHONPATH=. python -m tests.sim.target.bench_lanes
 
