@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from switchreduce.sim.target import ir
 from switchreduce.sim.target.emit_statements import Emitter, calculation_name
-from switchreduce.sim.target.emit_values import literal
+from switchreduce.sim.target.emit_wide import literal
 from switchreduce.sim.target.hashing import ALGORITHMS
 from switchreduce.sim.target.ir import (
     Action,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from switchreduce.sim.target import ir
 from switchreduce.sim.target.blocks import Item, Step, Text, Wide, fold, fuse, render
 from switchreduce.sim.target.emit_statements import Emitter
-from switchreduce.sim.target.emit_values import literal
+from switchreduce.sim.target.emit_wide import literal
 from switchreduce.sim.target.ir import Const, Field, Header, Op, unsupported
 from switchreduce.sim.target.layout import ERROR, words
 
@@ -14,31 +14,6 @@ _CORE_ERRORS = ["NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds", "Hea
                 "ParserInvalidArgument"]  # fmt: skip
 _MOST_STATES = 4096  # visited for one packet; BMv2 would go on for ever
 _PIECES = {1: (8,), 2: (16,), 3: (16, 8), 4: (32,), 5: (32, 8), 6: (32, 16), 7: (32, 16, 8), 8: (64,)}
-
-
-def headers_set_by_parser(program: ir.Program) -> set[Header]:
-    """Headers that parser states change other than by extracting them."""
-    out: set[Header] = set()
-    by_name = {h.name: h for h in program.headers}
-    for state in program.states.values():
-        for op in state.ops:
-            if isinstance(op, ir.Execute):
-                out |= _headers_in(op.statement, by_name)
-    return out
-
-
-def _headers_in(e: object, by_name: dict[str, Header]) -> set[Header]:
-    if isinstance(e, Field):
-        return {by_name[e.header]}
-    if isinstance(e, Header):
-        return {e}
-    if isinstance(e, ir.Stack):
-        return set(e.headers)
-    if isinstance(e, (list, tuple)):
-        return set().union(*(_headers_in(x, by_name) for x in e)) if e else set()
-    if hasattr(e, "__dataclass_fields__"):
-        return set().union(*(_headers_in(getattr(e, n), by_name) for n in e.__dataclass_fields__))
-    return set()
 
 
 # ---------------------------------------------------------------------------------------------- parser

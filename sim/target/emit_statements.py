@@ -17,7 +17,8 @@ from switchreduce.sim.target.blocks import (
     render,
 )
 from switchreduce.sim.target.bounds import Known
-from switchreduce.sim.target.emit_values import Loop, Values, literal
+from switchreduce.sim.target.emit_values import Values
+from switchreduce.sim.target.emit_wide import Loop, literal
 from switchreduce.sim.target.ir import Const, Field, Header, Op, Stack, Statement
 from switchreduce.sim.target.layout import (
     CLONE,
@@ -39,17 +40,22 @@ _SESSION_VALID = 0x8000
 class Emitter:
     """What all blocks of one program share."""
 
-    def __init__(self, program: ir.Program, layout: Layout):
+    def __init__(self, program: ir.Program, layout: Layout, local: set[Field]):
         self.program = program
         self.layout = layout
         self.constants: dict[tuple[int, ...], str] = {}
         self.scratch_words = 0
         self.writes: set[int] = set()  # phv words that were written since this was last emptied
         self.calculations: dict[str, ir.Calculation] = {}  # those that need a function of their own
-        self.local: set[Field] = local_fields(program)
+        self.local = local
         self.wide_words = {
             a + k for f, a in layout.fields.items() if f.width > 64 for k in range(words(f.width))
         }
+
+    @property
+    def phv_words(self) -> int:
+        """Words from one packet's vector to the next: whole cache lines."""
+        return -(-(self.layout.phv_words + self.scratch_words) // 8) * 8
 
     def block(
         self,
@@ -85,55 +91,6 @@ class Emitter:
             lines.append(f"put(phv, @{self.layout.address(group)}@, U(0))")
             self.writes.add(self.layout.address(group))
         return lines
-
-
-def local_fields(program: ir.Program) -> set[Field]:
-    """Wide metadata fields whose every value is written and used up within one run of one action."""
-    candidates = {f for h in program.headers if h.metadata for f in h.fields if f.width > 64}
-    seen_elsewhere: set[Field] = set()
-
-    def note(e: object) -> None:
-        seen_elsewhere.update(fields_in(e))
-
-    for state in program.states.values():
-        note(state.ops)
-        note(state.keys)
-    for pipeline in (program.ingress, program.egress):
-        for node in pipeline.nodes.values():
-            if isinstance(node, ir.Conditional):
-                note(node.condition)
-            else:
-                note([k.value for k in node.key])
-    for c in program.checksums:
-        note((c.condition, c.target, c.calculation))
-    for fields in program.field_lists.values():
-        seen_elsewhere.update(fields)
-    actions = {a for t in program.tables for a in (*t.actions, t.default[0])}
-    for action in actions:
-        written: set[Field] = set()
-        for s in action.body:
-            if isinstance(s, (ir.Assign, ir.RegisterRead)) and isinstance(s.place, ir.Load):
-                source = s.value if isinstance(s, ir.Assign) else s.index
-                seen_elsewhere.update(fields_in(source) - written)
-                written.add(s.place.field)
-            else:
-                seen_elsewhere.update(fields_in(s) - written)
-    return candidates - seen_elsewhere
-
-
-def fields_in(e: object) -> set[Field]:
-    """Every field that an expression, statement or sequence of them mentions."""
-    if isinstance(e, Field):
-        return {e}
-    if isinstance(e, Header):
-        return set(e.fields)
-    if isinstance(e, Stack):
-        return {f for h in e.headers for f in h.fields}
-    if isinstance(e, (list, tuple)):
-        return set().union(*(fields_in(x) for x in e)) if e else set()
-    if hasattr(e, "__dataclass_fields__"):
-        return set().union(*(fields_in(getattr(e, name)) for name in e.__dataclass_fields__))
-    return set()
 
 
 class _Block:

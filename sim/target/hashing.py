@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from switchreduce.sim.target.intrinsics import U64
+from switchreduce.sim.target.intrinsics import U64, any8
 
 
 def _reflected_table(polynomial: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -41,7 +41,7 @@ _CCITT = _table(0x1021)
 def crc16(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0)
     for i in range(start, start + n):
-        value = _CRC16[(value ^ U64(out[i])) & U64(0xFF)] ^ (value >> U64(8))
+        value = _CRC16[(value ^ any8(out, i)) & U64(0xFF)] ^ (value >> U64(8))
     return value
 
 
@@ -49,7 +49,7 @@ def crc16(out, start, n):  # type: ignore[no-untyped-def]
 def crc32(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0xFFFFFFFF)
     for i in range(start, start + n):
-        value = _CRC32[(value ^ U64(out[i])) & U64(0xFF)] ^ (value >> U64(8))
+        value = _CRC32[(value ^ any8(out, i)) & U64(0xFF)] ^ (value >> U64(8))
     return value ^ U64(0xFFFFFFFF)
 
 
@@ -57,7 +57,7 @@ def crc32(out, start, n):  # type: ignore[no-untyped-def]
 def crcCCITT(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0xFFFF)
     for i in range(start, start + n):
-        value = _CCITT[U64(out[i]) ^ (value >> U64(8))] ^ ((value << U64(8)) & U64(0xFFFF))
+        value = _CCITT[any8(out, i) ^ (value >> U64(8))] ^ ((value << U64(8)) & U64(0xFFFF))
     return value
 
 
@@ -65,7 +65,7 @@ def crcCCITT(out, start, n):  # type: ignore[no-untyped-def]
 def csum16(out, start, n):  # type: ignore[no-untyped-def]
     total = U64(0)
     for i in range(n):
-        total += U64(out[start + i]) << U64(0 if i & 1 else 8)
+        total += any8(out, start + i) << U64(0 if i & 1 else 8)
     return fold(total)
 
 
@@ -87,7 +87,7 @@ def halves(value):  # type: ignore[no-untyped-def]
 def identity(out, start, n):  # type: ignore[no-untyped-def]
     value = U64(0)
     for i in range(start, start + min(n, 8)):
-        value = (value << U64(8)) | U64(out[i])
+        value = (value << U64(8)) | any8(out, i)
     return value
 
 
@@ -95,7 +95,7 @@ def identity(out, start, n):  # type: ignore[no-untyped-def]
 def _xor(out, start, n, size):  # type: ignore[no-untyped-def]
     value = U64(0)
     for i in range(n):
-        value ^= U64(out[start + i]) << U64(8 * (size - 1 - i % size))
+        value ^= any8(out, start + i) << U64(8 * (size - 1 - i % size))
     return value
 
 

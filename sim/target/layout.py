@@ -96,15 +96,16 @@ class Layout:
         return self.fields[f]
 
 
-def lay_out(program: Program, parser_writes: set[Header]) -> Layout:
-    """`parser_writes`: headers that the parser changes other than by extracting them whole."""
+def lay_out(program: Program, parser_writes: set[Header], local: set[Field]) -> Layout:
+    """`parser_writes`: headers that the parser changes other than by extracting them whole; `local`: wide
+    metadata that no packet reads before it has written it, which need not be cleared."""
     layout = Layout()
-    _lay_out_phv(program, layout, parser_writes)
+    _lay_out_phv(program, layout, parser_writes, local)
     _lay_out_memory(program, layout)
     return layout
 
 
-def _lay_out_phv(program: Program, layout: Layout, parser_writes: set[Header]) -> None:
+def _lay_out_phv(program: Program, layout: Layout, parser_writes: set[Header], local: set[Field]) -> None:
     at = CONTROL_WORDS
     for stack in program.stacks:
         layout.stack_next[stack] = at
@@ -127,8 +128,10 @@ def _lay_out_phv(program: Program, layout: Layout, parser_writes: set[Header]) -
             h.position,
         ),
     ):
-        layout.valid[header] = at
         size = _block_words(header)
+        if size > WIDE_HEADER_WORDS and not header.stack:
+            at += -(at + 1) % 8  # fields on a cache line's start
+        layout.valid[header] = at
         at += 1
         for f in header.fields:
             layout.fields[f] = at
@@ -145,13 +148,14 @@ def _lay_out_phv(program: Program, layout: Layout, parser_writes: set[Header]) -
         blocks = [layout.valid[h] for h in stack.headers]
         layout.stack_stride[stack] = blocks[1] - blocks[0] if len(blocks) > 1 else 0
         assert all(b == blocks[0] + i * layout.stack_stride[stack] for i, b in enumerate(blocks))
+    at += -at % 8
     start = at
-    for f in (f for h in metadata for f in h.fields if f.width > 64):
+    wide = [f for h in metadata for f in h.fields if f.width > 64]
+    for f in sorted(wide, key=lambda f: f in local):
         layout.fields[f] = at
         at += words(f.width)
-    if at > start:
-        layout.metadata.append((start, at - start))
-        layout.clear.append((start, at - start))
+    layout.metadata.append((start, at - start))
+    layout.clear.append((start, sum(words(f.width) for f in wide if f not in local)))
     layout.phv_words = at
     layout.clear = _merged(layout.clear)
 
@@ -167,7 +171,7 @@ def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
             out[-1] = (out[-1][0], out[-1][1] + n)
         else:
             out.append((start, n))
-    return out
+    return [(start, n) for start, n in out if n]
 
 
 def _lay_out_memory(program: Program, layout: Layout) -> None:
@@ -188,6 +192,7 @@ def _lay_out_memory(program: Program, layout: Layout) -> None:
         families.setdefault((r.size, words(r.width)), []).append(r)
     for (size, n), members in families.items():
         stride = n * len(members)
+        take(-at % 8)
         start = take((size + 1) * stride)
         for i, r in enumerate(members):
             layout.registers[r] = (start + i * n, stride)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from switchreduce.sim.target import cache, ir
-from switchreduce.sim.target.codegen import MOST_PASSES, Generated, generate
+from switchreduce.sim.target.codegen import Generated, generate
+from switchreduce.sim.target.emit_traffic import MOST_PASSES, STATE_WORDS
 from switchreduce.sim.target.frames import Frames
 from switchreduce.sim.target.layout import GROUPS, REPLICAS, SESSIONS, words
 from switchreduce.sim.target.tables import Memory, TableState
@@ -16,7 +18,6 @@ from switchreduce.sim.target.tables import Memory, TableState
 CPU_PORT = 510
 DROP_PORT = 511
 _MAX_PORT = 511  # v1model's ports have 9 bits
-_STATE = 8 + 8 * MOST_PASSES  # see codegen._again_functions
 _PAYLOAD_SPACE = 1 << 16  # a frame's largest payload that a hash may take in
 
 
@@ -95,13 +96,13 @@ class Switch:
         self._run = cache.compiled(self._generated.source, program.digest, progress).run
         layout = self._generated.layout
         self._lock = threading.RLock()
-        self._mem: Memory = np.zeros(layout.mem_words + 64, dtype=np.uint64)
+        self._mem: Memory = _aligned(layout.mem_words)
         self._mem[layout.drop_port] = drop_port
         rows = 2 + (MOST_PASSES if self._generated.again else 0)
-        self._phvs = np.zeros((rows, self._generated.phv_words), dtype=np.uint64)
+        self._phvs = _aligned(rows * self._generated.phv_words)
         self._buffer = np.zeros(self._generated.buffer_bytes + _PAYLOAD_SPACE, dtype=np.uint8)
         self._loop = np.zeros(8, dtype=np.uint8)
-        self._state = np.zeros(_STATE, dtype=np.int64)
+        self._state = np.zeros(STATE_WORDS, dtype=np.int64)
         self._groups: dict[int, Replicas] = {}
         self._sessions: dict[int, tuple[Replicas, int]] = {}
         self._fan_out = 1
@@ -144,14 +145,20 @@ class Switch:
         frames consumed. Raises ValueError when an empty `outgoing` is too small for a single frame.
         """
         with self._lock:
-            state = self._state
-            state[0], state[1], state[2] = outgoing.count, outgoing.used, self._generated.header_bytes
-            most = self._most_frames()
+            _check(incoming, outgoing)
             self._make_room(incoming)
+            most = self._most_frames()
+            state = self._state
+            state[:3] = outgoing.count, outgoing.used, self._generated.header_bytes
+            state[6:9] = outgoing.offset.size, outgoing.data.size, self._loop.size
+            arrays = (
+                *(self._mem, self._phvs, self._buffer, self._loop),
+                *(incoming.data, incoming.offset, incoming.length, incoming.port),
+                *(outgoing.data, outgoing.offset, outgoing.length, outgoing.port, state),
+            )
+            at = [_address(a) for a in arrays]
             done = self._run(
-                self._mem, self._phvs, self._buffer, self._loop, incoming.data, incoming.offset,
-                incoming.length, incoming.port, incoming.cursor, incoming.count,
-                outgoing.data, outgoing.offset, outgoing.length, outgoing.port, state,
+                *at[:8], incoming.cursor, incoming.count, *at[8:],
                 most, np.uint64(now_us), np.uint64(self.drop_port),
             )  # fmt: skip
             if not done and incoming.cursor < incoming.count and outgoing.count == 0:
@@ -249,6 +256,34 @@ class Switch:
             self._mem[self._generated.layout.replicas + at] = port << 32 | instance
             at += 1
         return at
+
+
+def _check(incoming: Frames, outgoing: Frames) -> None:
+    """The generated code trusts addresses and lengths, so that a wrong one has to stop here."""
+    for frames in (incoming, outgoing):
+        size, count = frames.offset.size, frames.count
+        arrays: list[np.ndarray[Any, Any]] = [frames.data, frames.offset, frames.length, frames.port]
+        kinds = (np.uint8, np.int64, np.int64, np.int64)
+        fits = all(a.dtype == k and a.flags.c_contiguous for a, k in zip(arrays, kinds, strict=True))
+        if not fits or not frames.length.size == frames.port.size == size or not 0 <= count <= size:
+            raise ValueError("these are no Frames as Frames.allocate makes them")
+    n = incoming.count
+    offset, length = incoming.offset[:n], incoming.length[:n]
+    if not 0 <= incoming.cursor <= n or (
+        n and (offset.min() < 0 or length.min() < 0 or (offset + length).max() > incoming.data.size)
+    ):
+        raise ValueError("an incoming frame lies outside the batch's data")
+
+
+def _aligned(n: int) -> Memory:
+    """n zero words from a cache line's start on."""
+    space = np.zeros(n + 8, dtype=np.uint64)
+    skip = -_address(space) % 64 // 8
+    return space[skip : skip + n]
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _replicas(replicas: Sequence[tuple[int, int]]) -> Replicas:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,3 +95,18 @@ def test_a_batch_stops_where_the_outgoing_one_is_full_and_goes_on(switch_of: Cal
     assert taken == [4, 4, 2]
     assert [port for port, _ in got] == list(range(10))
     assert all(np.array_equal(lanes_of(out), lanes) for (_, out), lanes in zip(got, sent, strict=True))
+
+
+def test_frames_that_lie_outside_their_data_are_refused(switch_of: Callable[[str], Switch]) -> None:
+    switch = switch_of("lanes_wide")
+    outgoing = Frames.allocate(4, 20_000)
+    for offset, length in ((-1, 10), (0, -5), (1000, 1100), (0, 1 << 40)):
+        incoming = Frames.allocate(1, 2000)
+        incoming.append(0, b"x")
+        incoming.offset[0], incoming.length[0] = offset, length
+        with pytest.raises(ValueError, match="outside"):
+            switch.process_batch(incoming, outgoing)
+    incoming = Frames.allocate(1, 2000)
+    incoming.append(0, frame(STORE, 0, some_lanes(3)))
+    with pytest.raises(ValueError, match="cannot hold"):
+        switch.process_batch(incoming, Frames.allocate(4, 500))
