@@ -30,6 +30,6 @@ with Communicator.connect(
         total = gradient.copy()
         report = communicator.allreduce(total, op="mean")
         print(
-            f"step {step}: {report.bytes_sent:,} of {gradient.nbytes:,} bytes sent, {report.seconds * 1e3:.1f} ms, "
-            f"sum of the mean {total.sum(dtype=np.float64):+.6f}"
+            f"step {step}: {report.bytes_sent:,} of {gradient.nbytes:,} bytes sent in "
+            f"{report.seconds * 1e3:.1f} ms, sum of the mean {total.sum(dtype=np.float64):+.6f}"
         )

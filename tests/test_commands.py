@@ -49,7 +49,9 @@ def gradient(tmp_path):
     return path
 
 
-def worker_arguments(controller: str, gradient, rank: int = 0, world_size: int = 1, job: str = "cli") -> list[str]:
+def worker_arguments(
+    controller: str, gradient, rank: int = 0, world_size: int = 1, job: str = "cli"
+) -> list[str]:
     return [
         "worker", "allreduce", "--controller", controller, "--job", job, "--rank", str(rank),
         "--world-size", str(world_size), "--input", str(gradient),
@@ -67,7 +69,8 @@ def test_processes_find_each_other_in_any_start_order(tmp_path, gradient):
     with (
         worker(1) as second,
         Process(
-            "controller", "controller", "--listen", f"127.0.0.1:{control}", "--switch", f"127.0.0.1:{p4runtime}",
+            "controller", "controller", "--listen", f"127.0.0.1:{control}",
+            "--switch", f"127.0.0.1:{p4runtime}",
             "--data-address", f"127.0.0.1:{data}", "--wait", "60",
         ),
         worker(0) as first,
@@ -142,7 +145,9 @@ def test_debug_shows_the_trace(cluster, gradient):
 
 def test_nobody_there(gradient):
     absent = f"127.0.0.1:{free_port()}"
-    assert_one_line(command(*worker_arguments(absent, gradient), "--timeout", "1"), "no controller answers", absent)
+    assert_one_line(
+        command(*worker_arguments(absent, gradient), "--timeout", "1"), "no controller answers", absent
+    )
     done = command("controller", "--listen", "127.0.0.1:0", "--switch", absent, "--wait", "1")
     assert_one_line(done, absent)
 
@@ -160,7 +165,9 @@ def test_ports_that_are_taken(cluster):
 def test_a_switch_that_dies_ends_the_job_on_every_rank(gradient):
     with (
         running_cluster() as cluster,
-        Process("worker 0", *worker_arguments(cluster.controller, gradient, 0, 2), "--timeout", "10") as worker,
+        Process(
+            "worker 0", *worker_arguments(cluster.controller, gradient, 0, 2), "--timeout", "10"
+        ) as worker,
         Communicator.connect(cluster.controller, job="cli", rank=1, world_size=2, timeout=10) as communicator,
     ):
         # both have joined, and worker 0 waits for this rank's contribution

@@ -84,7 +84,7 @@ def test_nobody_at_the_port_is_said_before_the_timeout():
         sock.bind(("127.0.0.1", 0))
         address = sock.getsockname()
     link = UdpLink(address)
-    with pytest.raises(SwitchError, match="nothing listens at 127.0.0.1"):
+    with pytest.raises(SwitchError, match="nothing listens at"):
         drive(stuck_engine(), link, lambda: False, stall_timeout=60)
     link.close()
 
@@ -109,7 +109,9 @@ def test_news_interrupts_the_wait(peer):
     timer = threading.Timer(0.2, lambda: theirs.send(b"!"))
     timer.start()
     with pytest.raises(News):
-        drive(stuck_engine(), link, lambda: False, interrupt=ours.fileno(), on_interrupt=news, stall_timeout=30)
+        drive(
+            stuck_engine(), link, lambda: False, interrupt=ours.fileno(), on_interrupt=news, stall_timeout=30
+        )
     timer.join()
     for sock in (ours, theirs):
         sock.close()
