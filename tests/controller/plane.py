@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -41,14 +40,6 @@ def start_controller(switch: str, data: str, *more: str, listen: str = "127.0.0.
     )
     ready = controller.wait_for(r"controller: workers join at (\S+), switch \S+ runs wide256", START_TIMEOUT)
     return controller, ready.group(1)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Fails unless `condition` comes true in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
 
 
 @dataclass

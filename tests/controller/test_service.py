@@ -18,7 +18,8 @@ from switchreduce.controller import coordinator_pb2_grpc
 from switchreduce.errors import ControllerError, MismatchError, RankLostError, SwitchError
 from switchreduce.p4.builds import constants
 from switchreduce.sim.processes import Process
-from tests.controller.plane import BUILD, Plane, eventually, running_plane, start_controller, start_switch
+from tests.controller.plane import BUILD, Plane, running_plane, start_controller, start_switch
+from tests.waiting import eventually
 
 LANES = np.arange(BUILD.lanes, dtype=np.uint32)
 

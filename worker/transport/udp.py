@@ -26,7 +26,7 @@ SO_RCVBUFFORCE = 33
 MAX_DATAGRAM = 65_507  # bytes of UDP payload in one IPv4 packet, a segmented send included
 SOCKET_BUFFER = 8 << 20  # bytes asked of the kernel, which grants what its limits allow
 RECEIVES_A_ROUND = 16  # receives before sending again, so that neither side starves
-REFUSALS = 50  # ICMP "port unreachable" in a row until the switch counts as not there
+REFUSALS = 10  # ICMP "port unreachable" in a row, about two seconds, until the switch counts as not there
 
 
 class UdpLink:

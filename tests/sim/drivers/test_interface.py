@@ -16,6 +16,7 @@ from switchreduce.errors import UsageError
 from switchreduce.sim.drivers import DataPlane, InterfaceDriver
 from switchreduce.sim.drivers.dataplane import BATCH_BYTES, BATCH_FRAMES
 from switchreduce.sim.target import Frames
+from tests.waiting import eventually
 
 SWITCH_SIDE, HOST_SIDE = "sr-switch", "sr-host"
 ETHER_TYPE = 0x88B5  # local experiments (IEEE 802)
@@ -68,7 +69,7 @@ def test_frames_go_in_and_out_unchanged(host: socket.socket, run_dataplane: Call
         host.send(frame(bytes(size)))
         # The program swaps the addresses; everything else is as it was.
         assert host.recv(65536) == frame(bytes(size), source=SWITCH, destination=HOST)
-    assert (driver.counters.received, driver.counters.sent) == (3, 3)
+    eventually(lambda: (driver.counters.received, driver.counters.sent) == (3, 3))
 
 
 def test_a_vlan_tag_survives(host: socket.socket, run_dataplane: Callable[..., DataPlane]) -> None:
