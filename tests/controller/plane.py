@@ -17,6 +17,7 @@ from switchreduce.p4.builds import constants, load_build
 from switchreduce.p4.packet import datagram_dtype
 from switchreduce.sim.processes import Process
 from switchreduce.worker.membership import Membership
+from tests.waiting import eventually
 
 BUILD = load_build("wide256")
 START_TIMEOUT = 120.0  # s: the switch compiles its program when nothing is cached
