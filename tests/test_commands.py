@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from switchreduce import Communicator
-from switchreduce.errors import SwitchError
+from switchreduce.errors import SwitchError, UsageError
 from switchreduce.p4.builds import constants
 from switchreduce.sim.processes import Process
+from switchreduce.worker.cli import read_array
 from tests.cluster import running_cluster
 
 
@@ -49,7 +50,9 @@ def gradient(tmp_path):
     return path
 
 
-def worker_arguments(controller: str, gradient, rank: int = 0, world_size: int = 1, job: str = "cli") -> list[str]:
+def worker_arguments(
+    controller: str, gradient, rank: int = 0, world_size: int = 1, job: str = "cli"
+) -> list[str]:
     return [
         "worker", "allreduce", "--controller", controller, "--job", job, "--rank", str(rank),
         "--world-size", str(world_size), "--input", str(gradient),
@@ -100,7 +103,7 @@ def test_a_table_for_a_person(cluster, gradient):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, ("no such file",)),
+        (None, ("No such file",)),
         (b"", ("not a readable .npy",)),
         (b"not an array at all", ("not a readable .npy",)),
         (np.lib.format.MAGIC_PREFIX + b"\x01\x00", ("not a readable .npy",)),
@@ -142,7 +145,9 @@ def test_debug_shows_the_trace(cluster, gradient):
 
 def test_nobody_there(gradient):
     absent = f"127.0.0.1:{free_port()}"
-    assert_one_line(command(*worker_arguments(absent, gradient), "--timeout", "1"), "no controller answers", absent)
+    assert_one_line(
+        command(*worker_arguments(absent, gradient), "--timeout", "1"), "no controller answers", absent
+    )
     done = command("controller", "--listen", "127.0.0.1:0", "--switch", absent, "--wait", "1")
     assert_one_line(done, absent)
 
@@ -160,7 +165,9 @@ def test_ports_that_are_taken(cluster):
 def test_a_switch_that_dies_ends_the_job_on_every_rank(gradient):
     with (
         running_cluster() as cluster,
-        Process("worker 0", *worker_arguments(cluster.controller, gradient, 0, 2), "--timeout", "10") as worker,
+        Process(
+            "worker 0", *worker_arguments(cluster.controller, gradient, 0, 2), "--timeout", "10"
+        ) as worker,
         Communicator.connect(cluster.controller, job="cli", rank=1, world_size=2, timeout=10) as communicator,
     ):
         # both have joined, and worker 0 waits for this rank's contribution
@@ -169,3 +176,32 @@ def test_a_switch_that_dies_ends_the_job_on_every_rank(gradient):
             communicator.allreduce(np.ones((10, 100), np.float32))
         assert worker.wait(20) == 1
         assert "switch" in worker.last_line
+
+
+def npy_header(descr: str, shape: str) -> bytes:
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "not a readable"),
+        (b"PK\x03\x04" + bytes(50), "not a readable"),
+        (npy_header("<f4", "(3,)") + bytes(11), "not a readable"),
+        (npy_header("<f4", "(3,)") + bytes(13), "after the array's end"),
+        (npy_header("<f4", "(-3,)"), "not a readable"),
+        (npy_header("<f4", "(10000000000000,)"), "memory"),
+        (npy_header("|O", "(3,)") + bytes(24), "not a readable"),
+        (npy_header("<f4", "({{{{{{,)"), "not a readable"),
+        (npy_header("zz", "(3,)"), "not a readable"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_is_no_array_is_said(tmp_path, content, word):
+    path = tmp_path / "in.npy"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=word) as caught:
+        read_array(path)
+    assert len(str(caught.value).splitlines()) == 1
