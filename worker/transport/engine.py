@@ -293,8 +293,8 @@ class SlotEngine:
         if in_flight.size and now >= self._timeout_at():
             self.stats.timeouts += 1
             self.round_trip.backoff += 1
-            # as many as any switch takes: with fewer, heavy loss leaves a round trip of probes without effect,
-            # and the timeout grows (50 % loss, 4 ranks: 11 s for 100 chunks with two, 3 s with these)
+            # as many as any switch takes: when heavy loss takes all of fewer, the timeout grows
+            # (50 % loss, 4 ranks: 11 s of virtual time for 100 chunks with two, 3 s with these)
             oldest = in_flight[np.argsort(self._chunk[in_flight])][: self.window.least]
             self._state[oldest] = LOST
 
