@@ -31,6 +31,7 @@ from switchreduce.worker.collective import CallSpec, Disagreement, Refused, Step
 from switchreduce.worker.membership import Membership
 from switchreduce.worker.transport.engine import Session, SlotEngine
 from switchreduce.worker.transport.udp import UdpLink, drive
+from switchreduce.worker.warm import warm_up
 
 HELLO_INTERVAL = 0.05  # s between hellos until the job runs
 MAX_TIMEOUT = 1_000_000  # s; poll(2) takes up to 2^31 ms
@@ -75,6 +76,9 @@ class Communicator:
         come) or SwitchError (no way through the switch).
         """
         check_place(controller, job, rank, world_size, slots, timeout)
+        # before others count on this rank: compiling takes seconds, and loading what was compiled can keep a
+        # busy machine's heartbeats waiting
+        warm_up()
         membership = Membership.join(
             controller, job=job, rank=rank, world_size=world_size, slots=slots, timeout=timeout
         )
@@ -282,7 +286,8 @@ class Communicator:
         if silent:
             names = ", ".join(map(str, silent))
             raise RankLostError(
-                f"rank {names} did not take part in call {self._calls - 1} within {self._timeout:g} s"
+                f"no result of call {self._calls - 1} for {self._timeout:g} s: rank {names} did not take part, "
+                "or began it later"
             )
         host, port = self._link.address
         raise SwitchError(

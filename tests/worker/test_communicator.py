@@ -460,6 +460,41 @@ def test_a_forked_child_is_not_the_rank(cluster):
     assert done.returncode == 0, done.stderr
 
 
+CALLS_OF_EVERY_KIND = """
+import sys
+import numpy as np
+from switchreduce import Communicator
+from switchreduce.worker.codec import kernels as codec
+from switchreduce.worker.transport import kernels as transport
+
+def compiled():
+    return {
+        (module.__name__, name): len(kernel.signatures)
+        for module in (codec, transport)
+        for name, kernel in vars(module).items()
+        if hasattr(kernel, "signatures")
+    }
+
+with Communicator.connect(sys.argv[1], job=sys.argv[2], rank=0, world_size=1) as c:
+    before = compiled()
+    for dtype in ("float32", "float64", "int32"):
+        for codec_name in ("sketch", "dense"):
+            for op in ("sum", "mean") if dtype != "int32" else ("sum",):
+                for step in (1, 50):
+                    x = np.zeros(300_000, dtype)
+                    x[::step] = 2**31 - 1 if dtype == "int32" else 1
+                    c.allreduce(x, op=op, codec=codec_name)
+    assert compiled() == before, (before, compiled())
+"""
+
+
+def test_no_call_compiles(cluster):
+    """Whoever has joined is counted on: compiling comes before."""
+    command = [sys.executable, "-c", CALLS_OF_EVERY_KIND, cluster.controller, next(_names)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_controller_is_said_in_one_line():
     with pytest.raises(ControllerError, match="no controller answers"):
         Communicator.connect("127.0.0.1:1", job="x", rank=0, world_size=1, timeout=0.5)
