@@ -17,7 +17,7 @@ from switchreduce import defaults
 from switchreduce.errors import SwitchReduceError, UsageError
 from switchreduce.p4.builds import build_names, constants
 from switchreduce.sim.data import load_rank_arrays, load_recorded_gradients
-from switchreduce.sim.processes import Process
+from switchreduce.sim.processes import Process, exit_on_signals
 from switchreduce.worker.cli import parse_codecs
 from switchreduce.worker.codec.reference import ExactResult, exact_allreduce
 from switchreduce.worker.collective import CODECS, OPS
@@ -68,9 +68,11 @@ def run(options: argparse.Namespace) -> int:
     codecs = parse_codecs(options.codec)
     if not 0 <= options.loss < 1:
         raise UsageError(f"--loss {options.loss}: a share from 0 to below 1")
+    if options.seed < 0:
+        raise UsageError(f"--seed {options.seed}: a whole number from 0")
     arrays = load_inputs(options.input, options.workers)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="switchreduce-") as folder:
+    with exit_on_signals(), tempfile.TemporaryDirectory(prefix="switchreduce-") as folder:
         outputs, reports = run_processes(options, arrays, Path(folder), started)
         say(started, "checking every rank's result")
         rows = check(codecs, arrays, outputs, reports, options.op)
@@ -88,10 +90,13 @@ def say(started: float, text: str) -> None:
 
 def load_inputs(path: Path | None, workers: int | None) -> list[np.ndarray]:
     """One array per worker."""
-    if workers is not None and workers < 1:
-        raise UsageError(f"--workers {workers}: at least 1")
+    if workers is not None and not 1 <= workers <= constants.MAX_RANKS:
+        raise UsageError(f"--workers {workers}: a job has 1 to {constants.MAX_RANKS} ranks")
     if path is not None:
-        return load_rank_arrays(path, workers)
+        arrays = load_rank_arrays(path, workers)
+        if len(arrays) > constants.MAX_RANKS:
+            raise UsageError(f"{path} has {len(arrays)} ranks, and a job up to {constants.MAX_RANKS}")
+        return arrays
     recorded = load_recorded_gradients()
     if workers is None or workers == len(recorded):
         return recorded
@@ -168,7 +173,10 @@ def check(
     rows = []
     for codec in codecs:
         sent = sum(report[codec]["bytes_sent"] for report in reports) / len(reports)
-        error = np.abs(expected.result.astype(np.float64) - truth)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(expected.result.astype(np.float64) - truth)
+        # a sum beyond the dtype is infinite, as NumPy's would be; its bits are checked, it has no error
+        error[~np.isfinite(expected.result)] = 0
         worst = int(np.argmax(error)) if error.size else -1
         rows.append(
             Row(

@@ -8,12 +8,35 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from switchreduce.errors import SwitchReduceError
 
 LINES_KEPT = 200
 STOP_TIMEOUT = 5.0  # s from SIGTERM to SIGKILL
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """In this block SIGINT, SIGTERM and SIGHUP exit as any error does, so that what was started gets stopped.
+
+    The first one raises SystemExit with the shell's status for it; later ones do not disturb the stopping.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def leave(number: int, _: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    earlier = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 class Process:

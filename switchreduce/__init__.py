@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from switchreduce.compile_cache import give_numba_a_place
+
 if TYPE_CHECKING:
     from switchreduce.worker.communicator import CallReport, Communicator
+
+give_numba_a_place()
 
 __version__ = "0.1.0"
 

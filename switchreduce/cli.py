@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -51,11 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         status: int = options.run(options)
+        print(end="", flush=True)  # so that a full disk or a closed pipe shows here
         return status
-    except SwitchReduceError as error:
+    except BrokenPipeError:
+        # who read the output wants no more, and Python would flush what is left once more when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (SwitchReduceError, OSError, MemoryError) as error:
         if options.debug:
             raise
-        print(f"switchreduce {options.command}: error: {error}", file=sys.stderr)
+        print(f"switchreduce {options.command}: error: {error or 'out of memory'}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

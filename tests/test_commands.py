@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from switchreduce import Communicator
-from switchreduce.errors import SwitchError
+from switchreduce.errors import SwitchError, UsageError
 from switchreduce.p4.builds import constants
 from switchreduce.sim.processes import Process
+from switchreduce.worker.cli import read_array
 from tests.cluster import running_cluster
 
 
@@ -103,7 +104,7 @@ def test_a_table_for_a_person(cluster, gradient):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, ("no such file",)),
+        (None, ("No such file",)),
         (b"", ("not a readable .npy",)),
         (b"not an array at all", ("not a readable .npy",)),
         (np.lib.format.MAGIC_PREFIX + b"\x01\x00", ("not a readable .npy",)),
@@ -176,3 +177,32 @@ def test_a_switch_that_dies_ends_the_job_on_every_rank(gradient):
             communicator.allreduce(np.ones((10, 100), np.float32))
         assert worker.wait(20) == 1
         assert "switch" in worker.last_line
+
+
+def npy_header(descr: str, shape: str) -> bytes:
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "not a readable"),
+        (b"PK\x03\x04" + bytes(50), "not a readable"),
+        (npy_header("<f4", "(3,)") + bytes(11), "not a readable"),
+        (npy_header("<f4", "(3,)") + bytes(13), "after the array's end"),
+        (npy_header("<f4", "(-3,)"), "not a readable"),
+        (npy_header("<f4", "(10000000000000,)"), "memory"),
+        (npy_header("|O", "(3,)") + bytes(24), "not a readable"),
+        (npy_header("<f4", "({{{{{{,)"), "not a readable"),
+        (npy_header("zz", "(3,)"), "not a readable"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_is_no_array_is_said(tmp_path, content, word):
+    path = tmp_path / "in.npy"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=word) as caught:
+        read_array(path)
+    assert len(str(caught.value).splitlines()) == 1

@@ -67,14 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def read_array(path: Path) -> np.ndarray:
     """An array from a ``.npy`` file. Raises UsageError for anything else."""
     try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"{path}: not a readable .npy file ({error})") from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise UsageError(f"{path}: an archive of arrays; give one array as .npy")
+        with path.open("rb") as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+            if file.read(1):
+                raise ValueError("it goes on after the array's end")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise UsageError(f"{path}: the array it declares does not fit in memory") from error
+    # The header is Python source that NumPy gives to the interpreter's parser (literals only); what that,
+    # and making a dtype of the outcome, raise on nonsense has no narrower common base.
+    except Exception as error:
+        raise UsageError(f"{path}: not a readable .npy file ({' '.join(str(error).split())})") from error
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +34,8 @@ from switchreduce.worker.transport.udp import UdpLink, drive
 from switchreduce.worker.warm import warm_up
 
 HELLO_INTERVAL = 0.05  # s between hellos until the job runs
+MAX_TIMEOUT = 1_000_000  # s; poll(2) takes up to 2^31 ms
+WORD_LENGTH = 500  # characters of what a rank tells the others: as JSON, within what the controller keeps
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,10 @@ class Communicator:
         Raises UsageError, ControllerError, MismatchError (world sizes differ), RankLostError (a rank did not
         come) or SwitchError (no way through the switch).
         """
-        if world_size < 1 or not 0 <= rank < world_size:
-            raise UsageError(f"rank {rank} is not in a world of {world_size}: ranks count from 0")
-        warm_up()  # before joining, as the other ranks would wait for it in the first call
+        check_place(controller, job, rank, world_size, slots, timeout)
+        # before others count on this rank: compiling takes seconds, and loading what was compiled can keep a
+        # busy machine's heartbeats waiting
+        warm_up()
         membership = Membership.join(
             controller, job=job, rank=rank, world_size=world_size, slots=slots, timeout=timeout
         )
@@ -88,8 +93,10 @@ class Communicator:
         self.world_size = world_size
         self._membership = membership
         self._timeout = timeout
-        self._calls = 0  # begun
-        self._finished = 0
+        self._calls = 0  # begun, so the number of the next one
+        self._finished = 0  # calls after which this rank needs nothing more from the others, nor they from it
+        self._busy = threading.Lock()
+        self._process = os.getpid()
         self._broken: SwitchReduceError | None = None
         self._workspace = Workspace()
         self._scratch = np.empty(0, np.uint8)
@@ -129,9 +136,10 @@ class Communicator:
         self.close()
 
     def close(self) -> None:
-        """Leave the job. The other ranks can still finish what they have begun."""
+        """Leave the job. The other ranks can still finish the calls that this rank has finished."""
         self._link.close()
-        self._membership.leave(self._finished)
+        if self._process == os.getpid():  # a forked child is not the rank, and gRPC does not survive a fork
+            self._membership.leave(self._finished)
         if self._broken is None:
             self._broken = UsageError("this communicator is closed")
 
@@ -149,6 +157,16 @@ class Communicator:
         SumOverflowError on every rank, with `x` as it was; RankLostError, SwitchError or ControllerError
         when the job is over.
         """
+        if self._process != os.getpid():
+            raise UsageError("this process was forked from the rank that joined: connect in it anew")
+        if not self._busy.acquire(blocking=False):
+            raise UsageError("another call of this communicator is under way: use it from one thread")
+        try:
+            return self._guarded_allreduce(x, op, codec)
+        finally:
+            self._busy.release()
+
+    def _guarded_allreduce(self, x: np.ndarray, op: str, codec: str) -> CallReport:
         if self._broken is not None:
             raise self._broken
         started = time.perf_counter()
@@ -156,6 +174,7 @@ class Communicator:
         try:
             self._allreduce(x, op, codec)
         except (NonFiniteError, MismatchError, UsageError, errors.SumOverflowError):
+            self._finished = self._calls
             raise
         except SwitchReduceError as error:
             self._broken = error
@@ -163,6 +182,7 @@ class Communicator:
         except BaseException:
             self._broken = UsageError("an earlier call was interrupted: connect again")
             raise
+        self._finished = self._calls
         stats = self._engine.stats
         return CallReport(
             bytes_sent=stats.bytes_sent - before[0],
@@ -172,27 +192,44 @@ class Communicator:
         )
 
     def _allreduce(self, x: np.ndarray, op: str, codec: str) -> None:
+        # news that came during an earlier call may say that this one can never complete
+        self._membership.check(self._calls)
         number = self._calls
-        self._membership.check(number)  # news that came between calls wakes nobody
         self._calls += 1
-        problem = check_arguments(x, op, codec)
-        spec = CallSpec(number, str(getattr(x, "dtype", type(x).__name__)), np.shape(x), op, codec)
-        if problem is None:
-            flat = np.ascontiguousarray(x).reshape(-1)
-            scan = block_codec.scan(flat)
-            if scan.first_nonfinite >= 0:
-                index = tuple(int(i) for i in np.unravel_index(scan.first_nonfinite, x.shape))
-                value = float(flat[scan.first_nonfinite])
-                problem = NonFiniteError(f"rank {self.rank} has {value} at index {index}; nothing was sent")
-        if problem is not None:
+        spec = describe_call(number, x, op, codec)
+        problem: SwitchReduceError | None = None
+        try:
+            flat, keys, out = self._prepare(x, op, codec)
+        except SwitchReduceError as error:
+            problem = error
+        if problem is not None:  # not in the handler: what the ranks agree on would be chained to it
             self._run_or_explain(collective.refuse(self._engine, spec), spec, problem)
             raise problem
-        out = self._result_buffer(flat)
-        steps = collective.allreduce(
-            self._engine, spec, self.world_size, scan.keys, flat, out, self._workspace
-        )
+        steps = collective.allreduce(self._engine, spec, self.world_size, keys, flat, out, self._workspace)
         self._run_or_explain(steps, spec, None)
         x[...] = out.reshape(x.shape)
+
+    def _prepare(self, x: np.ndarray, op: str, codec: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All of a call that can fail on this rank alone: (flat values, magnitude keys, room for the result).
+
+        Raises UsageError or NonFiniteError.
+        """
+        problem = check_arguments(x, op, codec)
+        if problem is not None:
+            raise problem
+        try:
+            flat = np.require(np.asarray(x), requirements=["C", "A"]).reshape(-1)
+            scan = block_codec.scan(flat)
+            out = self._result_buffer(flat)
+        except MemoryError:
+            raise UsageError(
+                f"rank {self.rank} has no memory for a result of {x.nbytes:,} bytes: sum smaller arrays"
+            ) from None
+        if scan.first_nonfinite >= 0:
+            index = tuple(int(i) for i in np.unravel_index(scan.first_nonfinite, x.shape))
+            value = float(flat[scan.first_nonfinite])
+            raise NonFiniteError(f"rank {self.rank} has {value} at index {index}; nothing was sent")
+        return flat, scan.keys, out
 
     def _result_buffer(self, flat: np.ndarray) -> np.ndarray:
         """Where the result grows, so that `x` changes only once all of it is there."""
@@ -204,12 +241,7 @@ class Communicator:
         try:
             self._run(steps)
         except (Refused, Disagreement):
-            self._finished += 1
             self._explain(spec, problem)
-        except errors.SumOverflowError:
-            self._finished += 1
-            raise
-        self._finished += 1
 
     def _run(self, steps: Steps) -> None:
         for segment in steps:
@@ -232,9 +264,9 @@ class Communicator:
 
     def _explain(self, spec: CallSpec, problem: SwitchReduceError | None) -> None:
         """Raise what the ranks' words about a failed call amount to; the same on every rank."""
-        word = {"call": str(spec)}
+        word = {"call": str(spec)[:WORD_LENGTH]}
         if problem is not None:
-            word = {"error": type(problem).__name__, "message": str(problem)}
+            word = {"error": type(problem).__name__, "message": str(problem)[:WORD_LENGTH]}
         words = {
             rank: json.loads(text)
             for rank, text in self._membership.explain(spec.number, json.dumps(word)).items()
@@ -254,7 +286,8 @@ class Communicator:
         if silent:
             names = ", ".join(map(str, silent))
             raise RankLostError(
-                f"rank {names} did not take part in call {self._calls - 1} within {self._timeout:g} s"
+                f"no result of call {self._calls - 1} for {self._timeout:g} s: rank {names} did not take "
+                "part, or began it later"
             )
         host, port = self._link.address
         raise SwitchError(
@@ -262,10 +295,38 @@ class Communicator:
         )
 
 
+def check_place(controller: str, job: str, rank: int, world_size: int, slots: int, timeout: float) -> None:
+    """Raise UsageError for what no controller could make sense of; the rest is the controller's to refuse."""
+    host, _, port = controller.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(
+            f"controller {controller!r} is not HOST:PORT like 127.0.0.1:{defaults.CONTROLLER_PORT}"
+        )
+    if not job.isprintable():
+        raise UsageError(f"job {job!r} has characters that cannot be printed: choose another name")
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise UsageError(f"rank {rank} is not in a world of {world_size}: ranks count from 0")
+    if world_size > constants.MAX_RANKS:
+        raise UsageError(f"world size {world_size} is too large: a job has 1 to {constants.MAX_RANKS} ranks")
+    if not 0 <= slots <= constants.SLOTS:
+        raise UsageError(f"{slots} slots cannot be had: ask for 1 to {constants.SLOTS}, or 0 for the default")
+    if not 0 < timeout <= MAX_TIMEOUT:
+        raise UsageError(f"timeout {timeout} is not a time in seconds above 0 and up to {MAX_TIMEOUT:,}")
+
+
+def describe_call(number: int, x: Any, op: str, codec: str) -> CallSpec:
+    """What the ranks compare, for any `x` that a caller may pass."""
+    if isinstance(x, np.ndarray):
+        return CallSpec(number, str(x.dtype), x.shape, op, codec)
+    return CallSpec(number, type(x).__name__, (), op, codec)
+
+
 def check_arguments(x: np.ndarray, op: str, codec: str) -> SwitchReduceError | None:
     """What is wrong with a call's arguments, or None."""
     if not isinstance(x, np.ndarray):
         return UsageError(f"allreduce takes a NumPy array, not {type(x).__name__}")
+    if isinstance(x, np.ma.MaskedArray):
+        return UsageError("allreduce would add masked elements too: pass x.filled(0), or x.data as it is")
     if x.dtype not in block_codec.DTYPES or not x.dtype.isnative:
         names = ", ".join(str(dtype) for dtype in block_codec.DTYPES)
         return UsageError(f"dtype {x.dtype} is not supported: convert to one of {names} in native byte order")

@@ -6,6 +6,7 @@ import itertools
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -113,6 +114,36 @@ def test_arrays_that_are_not_contiguous_change_in_place(cluster):
         np.testing.assert_array_equal(fortran, 2 * np.arange(6).reshape(2, 3))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ones: ones.reshape(6, 4).view(np.matrix),
+        lambda ones: np.frombuffer(bytearray(b"." + ones.tobytes()), np.uint8)[1:].view(ones.dtype),
+        lambda ones: ones[::-2],
+        lambda ones: np.array(ones[0]),
+        lambda ones: np.zeros(24, [("pad", "u1"), ("x", ones.dtype)])["x"],
+        lambda ones: ones[:0].reshape(0, 7),
+    ],
+    ids=["matrix", "unaligned", "backwards", "0-d", "field", "empty"],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_arrays_of_every_layout_change_in_place(cluster, make, dtype):
+    """Also where only one rank's array is laid out so."""
+
+    def work(communicator, rank):
+        for odd_ranks in ({0, 1}, {0}):
+            x = make(np.ones(24, dtype))
+            if rank not in odd_ranks:
+                x = np.array(x)
+            x[...] = rank + 1
+            shape = x.shape
+            communicator.allreduce(x)
+            assert x.shape == shape
+            assert (np.asarray(x) == 3).all()
+
+    raise_errors(run_ranks(cluster, next(_names), 2, work, timeout=5))
+
+
 def fails_then_works(cluster, first_call):
     """Every rank's error from `first_call`, after checking that the communicator still works."""
 
@@ -189,7 +220,12 @@ def test_ranks_that_differ_are_all_told(cluster, of_rank_2):
         (np.ones(3, np.float32), {"op": "product"}, "product"),
         (np.ones(3, np.float32), {"codec": "zip"}, "zip"),
         (np.ones(3, np.int32), {"op": "mean"}, "mean"),
+        (np.ones(3, np.float32), {"op": "é" * 10_000}, "op 'éé"),
         ([1.0, 2.0], {}, "list"),
+        ([[1.0], [2.0, 3.0]], {}, "list"),
+        (None, {}, "NoneType"),
+        (np.ma.masked_equal(np.ones(3, np.float32), 1), {}, "masked"),
+        (np.broadcast_to(np.float32(1), 3), {}, "read-only"),
         (np.ones(3, ">f4"), {}, "native"),
     ],
 )
@@ -226,8 +262,6 @@ def test_integer_sums_are_exact_or_an_error(cluster, codec):
 
 
 def test_two_jobs_at_once_do_not_touch_each_other(cluster):
-    import threading
-
     results = {}
 
     def job(name, value):
@@ -249,8 +283,6 @@ def test_two_jobs_at_once_do_not_touch_each_other(cluster):
 
 
 def test_world_sizes_that_differ_are_told_to_all(cluster):
-    import threading
-
     errors = {}
     name = next(_names)
 
@@ -327,15 +359,165 @@ def test_a_rank_that_does_not_call_is_named(cluster):
     raise_errors(run_ranks(cluster, next(_names), 2, work, timeout=1.5))
 
 
+def test_a_rank_that_left_is_named_at_once(cluster):
+    """News of it came during an earlier call, whose result was still to be had."""
+    left = threading.Event()
+
+    def work(communicator, rank):
+        communicator.allreduce(np.ones(10, np.float32))
+        if rank == 1:
+            communicator.close()
+            left.set()
+            return None
+        left.wait(10)
+        time.sleep(0.2)
+        communicator._membership.check(0)  # as the next look at the news in that call would have done
+        started = time.monotonic()
+        with pytest.raises(RankLostError, match=r"rank 1 .* left .* after 1 call"):
+            communicator.allreduce(np.ones(10, np.float32))
+        return time.monotonic() - started
+
+    assert raise_errors(run_ranks(cluster, next(_names), 2, work))[0] < 1
+
+
+def test_a_rank_that_breaks_off_a_call_is_named_at_once(cluster):
+    """Leaving after an interrupt, say, must not count as having finished the call."""
+
+    def work(communicator, rank):
+        communicator.allreduce(np.ones(10, np.float32))
+        if rank == 1:
+
+            def interrupt(*_):
+                raise KeyboardInterrupt
+
+            communicator._drive = interrupt
+            with pytest.raises(KeyboardInterrupt):
+                communicator.allreduce(np.ones(10, np.float32))
+            with pytest.raises(UsageError, match="interrupted"):
+                communicator.allreduce(np.ones(10, np.float32))
+            return 0.0
+        started = time.monotonic()
+        with pytest.raises(RankLostError, match=r"rank 1 .* left .* after 1 call"):
+            communicator.allreduce(np.ones(10, np.float32))
+        return time.monotonic() - started
+
+    assert max(raise_errors(run_ranks(cluster, next(_names), 2, work))) < 2
+
+
+def test_a_second_thread_is_refused_and_disturbs_nothing(cluster):
+    def work(communicator, rank):
+        refusals = []
+        x = np.ones(2_000_000, np.float32)
+        caller = threading.Thread(target=communicator.allreduce, args=(x,), kwargs={"codec": "dense"})
+        caller.start()
+        while caller.is_alive():
+            try:
+                communicator.allreduce(np.ones(3, np.float32))
+            except UsageError as error:
+                refusals.append(str(error))
+            else:
+                break  # the other was done meanwhile
+            time.sleep(0.001)
+        else:
+            communicator.allreduce(np.ones(3, np.float32))
+        caller.join()
+        assert (x == 2).all()
+        return refusals
+
+    for refusals in raise_errors(run_ranks(cluster, next(_names), 2, work)):
+        assert all("one thread" in text for text in refusals)
+
+
+FORKED = """
+import os, sys
+import numpy as np
+from switchreduce import Communicator
+from switchreduce.errors import UsageError
+with Communicator.connect(sys.argv[1], job=sys.argv[2], rank=0, world_size=1) as c:
+    child = os.fork()
+    if child == 0:
+        try:
+            c.allreduce(np.ones(3, np.float32))
+        except UsageError as error:
+            assert "forked" in str(error)
+        else:
+            os._exit(1)
+        c.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    x = np.ones(3, np.float32)
+    c.allreduce(x)
+    assert (x == 1).all()
+"""
+
+
+def test_a_forked_child_is_not_the_rank(cluster):
+    command = [sys.executable, "-c", FORKED, cluster.controller, next(_names)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+CALLS_OF_EVERY_KIND = """
+import sys
+import numpy as np
+from switchreduce import Communicator
+from switchreduce.worker.codec import kernels as codec
+from switchreduce.worker.transport import kernels as transport
+
+def compiled():
+    return {
+        (module.__name__, name): len(kernel.signatures)
+        for module in (codec, transport)
+        for name, kernel in vars(module).items()
+        if hasattr(kernel, "signatures")
+    }
+
+with Communicator.connect(sys.argv[1], job=sys.argv[2], rank=0, world_size=1) as c:
+    before = compiled()
+    for dtype in ("float32", "float64", "int32"):
+        for codec_name in ("sketch", "dense"):
+            for op in ("sum", "mean") if dtype != "int32" else ("sum",):
+                for step in (1, 50):
+                    x = np.zeros(300_000, dtype)
+                    x[::step] = 2**31 - 1 if dtype == "int32" else 1
+                    c.allreduce(x, op=op, codec=codec_name)
+    assert compiled() == before, (before, compiled())
+"""
+
+
+def test_no_call_compiles(cluster):
+    """Whoever has joined is counted on: compiling comes before."""
+    command = [sys.executable, "-c", CALLS_OF_EVERY_KIND, cluster.controller, next(_names)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_controller_is_said_in_one_line():
     with pytest.raises(ControllerError, match="no controller answers"):
         Communicator.connect("127.0.0.1:1", job="x", rank=0, world_size=1, timeout=0.5)
 
 
-@pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2), (0, 0)])
-def test_a_rank_outside_the_world_is_refused(rank, world_size):
-    with pytest.raises(UsageError, match="ranks count from 0"):
-        Communicator.connect("127.0.0.1:1", job="x", rank=rank, world_size=world_size)
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"rank": -1}, "ranks count from 0"),
+        ({"rank": 2}, "ranks count from 0"),
+        ({"world_size": 0}, "ranks count from 0"),
+        ({"world_size": 65}, "64"),
+        ({"world_size": 10**12}, "64"),
+        ({"slots": -1}, "slots"),
+        ({"slots": 10**12}, "slots"),
+        ({"job": "\udcff"}, "cannot be printed"),
+        ({"controller": ""}, "HOST:PORT"),
+        ({"controller": "127.0.0.1"}, "HOST:PORT"),
+        ({"controller": "127.0.0.1:99999"}, "HOST:PORT"),
+        *[({"timeout": t}, "seconds") for t in (0.0, -1.0, float("nan"), float("inf"), 1e300)],
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(wrong, word):
+    place = {"controller": "127.0.0.1:1", "job": "x", "rank": 0, "world_size": 2} | wrong
+    with pytest.raises(UsageError, match=word):
+        Communicator.connect(**place)
 
 
 def test_garbage_at_the_switch_and_at_the_worker_changes_nothing(cluster):

@@ -50,6 +50,7 @@ def exact_allreduce(ranks: Sequence[NDArray[Any]], op: str = "sum", block: int =
     with np.errstate(over="ignore", invalid="ignore"):
         result = np.ldexp(integers / divisor, -shift).astype(stacked.dtype)
         ulp = np.spacing(np.abs(result)).astype(np.float64)
+    ulp[~np.isfinite(result)] = 0  # beyond the dtype a sum is infinite, as NumPy's would be
     quantum = np.where(is_empty, 0.0, np.ldexp(1.0, -shift))
     # a mean rounds twice: the division in float64, and to the dtype
     bound = quantum * world_size / 2 / divisor + ulp * (1.0 if op == "mean" else 0.5)

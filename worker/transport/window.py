@@ -80,6 +80,7 @@ class Window:
 
     @property
     def least(self) -> int:
+        """Packets that this rank may always have in flight: its share of what any switch takes."""
         return min(max(SAFE_IN_FLIGHT // self.world_size, MIN_WINDOW), self.limit)
 
     @property
