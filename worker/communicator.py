@@ -286,8 +286,8 @@ class Communicator:
         if silent:
             names = ", ".join(map(str, silent))
             raise RankLostError(
-                f"no result of call {self._calls - 1} for {self._timeout:g} s: rank {names} did not take part, "
-                "or began it later"
+                f"no result of call {self._calls - 1} for {self._timeout:g} s: rank {names} did not take "
+                "part, or began it later"
             )
         host, port = self._link.address
         raise SwitchError(
