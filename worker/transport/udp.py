@@ -26,7 +26,10 @@ SO_RCVBUFFORCE = 33
 MAX_DATAGRAM = 65_507  # bytes of UDP payload in one IPv4 packet, a segmented send included
 SOCKET_BUFFER = 8 << 20  # bytes asked of the kernel, which grants what its limits allow
 RECEIVES_A_ROUND = 16  # receives before sending again, so that neither side starves
-REFUSALS = 10  # ICMP "port unreachable" in a row, about two seconds, until the switch counts as not there
+# ICMP "port unreachable" in a row, and seconds since the first of them, until the switch counts as not there;
+# the engine's timeouts grow, so that a count alone would take long
+REFUSALS = 8
+REFUSAL_PATIENCE = 2.0
 
 
 class UdpLink:
@@ -53,6 +56,7 @@ class UdpLink:
         self.coalescing = offload and self._supports(UDP_GRO, 1)
         self.buffer = np.zeros(1 << 16, np.uint8)
         self._refusals = 0
+        self._refused_since = 0.0
         self._control_space = socket.CMSG_SPACE(4)
 
     def _enlarge(self, forced: int, polite: int) -> None:
@@ -96,8 +100,11 @@ class UdpLink:
             return
         host, port = self.address
         if error.errno == errno.ECONNREFUSED:
+            now = time.monotonic()
+            if self._refusals == 0:
+                self._refused_since = now
             self._refusals += 1
-            if self._refusals < REFUSALS:
+            if self._refusals < REFUSALS or now - self._refused_since < REFUSAL_PATIENCE:
                 return
             raise SwitchError(f"nothing listens at {host}:{port}: is the switch running?") from error
         if error.errno == errno.EMSGSIZE:
