@@ -121,6 +121,11 @@ def parse_settings(arguments: argparse.Namespace) -> Settings:
     """Checks what argparse cannot. Raises UsageError."""
     try:
         aggregation_address = IPv4Address(arguments.aggregation_address)
+    except ValueError:
+        raise UsageError(
+            f"--aggregation-address {arguments.aggregation_address}: not an IPv4 address like 10.0.0.254"
+        ) from None
+    try:
         switch_mac = parse_mac(arguments.switch_mac)
         hosts = tuple(parse_host(host) for host in arguments.host)
     except ValueError as error:
