@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# compat: else Python, started beside a clone of this repository's name, takes the clone for the package
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
 .PHONY: demo test check p4 proto clean
 
@@ -32,9 +34,11 @@ $(VENV)/run: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
 	    || { echo "Python 3.10 to 3.13 is needed: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "installing switchreduce and what it needs into $(VENV)"
+	$(PIP) --editable .
 	@touch $@
 
 $(VENV)/dev: $(VENV)/run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "installing what the tests need into $(VENV)"
+	$(PIP) --editable '.[dev]'
 	@touch $@

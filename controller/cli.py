@@ -25,6 +25,7 @@ from switchreduce.controller.slots import Capacity, Leases
 from switchreduce.controller.switch_link import SwitchLink
 from switchreduce.errors import UsageError
 from switchreduce.p4.builds import Build, build_names, constants, load_build
+from switchreduce.patience import patience
 
 STOP_GRACE = 2.0  # seconds for ranks to hear of a stop and for entries to be removed
 
@@ -194,7 +195,8 @@ async def serve(settings: Settings) -> None:
     try:
         connecting = asyncio.create_task(link.connect(settings.wait))
         tasks.append(connecting)
-        await asyncio.wait([connecting, stop], return_when=asyncio.FIRST_COMPLETED)
+        with patience(f"controller: waiting for the switch at {settings.switch} to run {build.name}"):
+            await asyncio.wait([connecting, stop], return_when=asyncio.FIRST_COMPLETED)
         if stop.done():
             return
         connecting.result()

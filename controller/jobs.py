@@ -28,6 +28,7 @@ from switchreduce.controller.model import (
     Write,
 )
 from switchreduce.controller.slots import Exhausted, Leases
+from switchreduce.p4.builds import constants
 
 NAME_LENGTH = 200  # characters of a job's name
 REPORT_LENGTH = 4000  # characters kept of a rank's report
@@ -326,8 +327,9 @@ class Jobs:
             host, port = self.rules.data_address
             message = (
                 f"no packet of {names} came through the switch to the controller: check that UDP from there "
-                f"reaches {host}:{port} and that the path's MTU lets packets of {self.rules.lanes} lanes "
-                f"({4 * self.rules.lanes} bytes and headers) pass"
+                f"reaches {host}:{port}, that the path's MTU lets packets of {self.rules.lanes} lanes "
+                f"({4 * self.rules.lanes} bytes and headers) pass, and that the switch was started with "
+                f"--cpu-port {constants.CPU_PORT}"
             )
             self._end(job, pb.Ended.UNREACHABLE, [member.rank for member in unseen], message)
 

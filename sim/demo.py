@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--codec",
         default=",".join(CODECS),
         metavar="C[,C]",
-        help="one allreduce with each (default: %(default)s)",
+        help=f"of {', '.join(CODECS)}; one allreduce with each (default: %(default)s)",
     )
     parser.add_argument("--op", choices=OPS, default="sum", help="default: %(default)s")
     parser.add_argument("--build", choices=build_names(), default=defaults.BUILD, help="default: %(default)s")
@@ -111,7 +111,10 @@ def run_processes(
     for rank, array in enumerate(arrays):
         np.save(folder / f"in{rank}.npy", array)
     with ExitStack() as running:
-        say(started, "starting switch and controller (the first start compiles: about half a minute)")
+        say(
+            started,
+            "starting switch and controller (the first time here they compile: half a minute)",
+        )
         switch = running.enter_context(
             Process(
                 "switch", "switch", "--no-p4", "--cpu-port", str(constants.CPU_PORT),

@@ -47,6 +47,7 @@ class Process:
         self._echo = echo
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._changed = threading.Condition()
+        self._ended = False  # all output is read
         self._popen = subprocess.Popen(
             [sys.executable, "-m", "switchreduce.cli", *arguments],
             stdin=subprocess.DEVNULL,
@@ -67,6 +68,7 @@ class Process:
             if self._echo:
                 print(f"  {self.name}: {line.rstrip()}", file=sys.stderr, flush=True)
         with self._changed:
+            self._ended = True
             self._changed.notify_all()
 
     @property
@@ -82,22 +84,19 @@ class Process:
         """The first match of `pattern` in the output. Raises SwitchReduceError if the process ends first or
         `timeout` seconds pass."""
 
-        def ended() -> bool:
-            return not self._reader.is_alive()
-
         found: list[re.Match[str]] = []
 
         def look() -> bool:
             match = re.search(pattern, "\n".join(self._lines))
             if match:
                 found.append(match)
-            return bool(match) or ended()
+            return bool(match) or self._ended
 
         with self._changed:
             self._changed.wait_for(look, timeout)
         if found:
             return found[0]
-        if self._popen.poll() is not None:
+        if self._ended:
             raise SwitchReduceError(f"{self.name} stopped: {self.last_line or 'no word'}")
         raise SwitchReduceError(
             f"{self.name} was not ready within {timeout:g} s: {self.last_line or 'no word'}"

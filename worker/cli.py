@@ -14,6 +14,7 @@ import numpy as np
 
 from switchreduce import defaults
 from switchreduce.errors import UsageError
+from switchreduce.patience import patience
 from switchreduce.worker.collective import CODECS, OPS
 from switchreduce.worker.communicator import CallReport, Communicator
 
@@ -109,17 +110,23 @@ def parse_codecs(text: str) -> list[str]:
 def run(options: argparse.Namespace) -> int:
     codecs = parse_codecs(options.codec)
     array = read_array(options.input)
+    if options.output is not None and len(codecs) > 1 and "{codec}" not in options.output.name:
+        raise UsageError(f"--output {options.output}: with several codecs the name needs a {{codec}} in it")
     if options.output is not None and not options.output.parent.is_dir():
         raise UsageError(f"--output {options.output}: there is no folder {options.output.parent}")
     rows: list[dict[str, object]] = []
-    with Communicator.connect(
-        options.controller,
-        job=options.job,
-        rank=options.rank,
-        world_size=options.world_size,
-        slots=options.slots,
-        timeout=options.timeout,
-    ) as communicator:
+    with patience(
+        f"rank {options.rank} of job {options.job} waits for {options.controller} and the other ranks"
+    ):
+        communicator = Communicator.connect(
+            options.controller,
+            job=options.job,
+            rank=options.rank,
+            world_size=options.world_size,
+            slots=options.slots,
+            timeout=options.timeout,
+        )
+    with communicator:
         for codec in codecs:
             result = array.copy()
             started = time.perf_counter()

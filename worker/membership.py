@@ -230,7 +230,8 @@ class Membership:
         except grpc.FutureTimeoutError:
             raise ControllerError(
                 f"no controller answers at {self._controller} (waited {timeout:g} s): start one with "
-                "`switchreduce controller`, or say with --controller where it is"
+                "`switchreduce controller`, which answers once it has its switch, or say with --controller "
+                "where it is"
             ) from None
 
     def _await_invitation(self) -> None:

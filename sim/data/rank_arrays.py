@@ -28,6 +28,7 @@ MAX_ELEMENTS = 100_000_000
 # Deflate's limit: no stream unpacks to more than 1,032 times its size (zlib.net/zlib_tech.html).
 DEFLATE_MAX_RATIO = 1032
 # Fixed, so that every run of a job splits an array in the same way.
+DEFAULT_SHARES = 4
 SPLIT_SEED = 0
 # NumPy refuses longer headers than 10,000 bytes; two length fields and the magic come before them.
 MAX_HEADER = 12 + 10_000
@@ -59,8 +60,8 @@ def load_rank_arrays(path: str | os.PathLike[str], workers: int | None = None) -
 
     Args:
         path: the file; its name must end in ``.npz`` or ``.npy``.
-        workers: how many ranks are wanted. ``None`` takes as many as the file has, and does not go with a
-            single array.
+        workers: how many ranks are wanted. ``None`` takes as many as the file has, and splits a single
+            array into DEFAULT_SHARES.
 
     Returns:
         One array a rank, C-contiguous, writable, float32, float64 or int32 in native byte order.
@@ -113,9 +114,7 @@ def split_array(array: Array, workers: int) -> list[Array]:
 
 
 def _split_for(array: Array, workers: int | None) -> list[Array]:
-    if workers is None:
-        raise UsageError("it holds a single array: say among how many workers to split it")
-    return split_array(array, workers)
+    return split_array(array, DEFAULT_SHARES if workers is None else workers)
 
 
 def _open_regular_file(path: Path) -> IO[bytes]:

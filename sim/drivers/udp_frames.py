@@ -122,7 +122,7 @@ def wrap_payloads(
         total = IPV4_BYTES + UDP_BYTES + size
         data[at + IP_AT + 2] = total >> 8
         data[at + IP_AT + 3] = total & 255
-        checksum = 0  # RFC 1071
+        checksum = np.int64(0)  # RFC 1071
         for word in range(IP_AT, UDP_AT, 2):
             checksum += (np.int64(data[at + word]) << 8) | np.int64(data[at + word + 1])
         checksum = (checksum & 0xFFFF) + (checksum >> 16)
@@ -140,7 +140,7 @@ def wrap_payloads(
 
 
 @njit(cache=True, nogil=True)
-def _find_payload(data: NDArray[np.uint8], at: int, length: int) -> tuple[int, int]:
+def _find_payload(data: NDArray[np.uint8], at: int, length: int) -> tuple[int | np.int64, int | np.int64]:
     """(start, size) of the UDP payload of the frame at ``at``; size -1 unless it is whole IPv4/UDP."""
     if length < HEADER_BYTES or data[at + 12] != 0x08 or data[at + 13] != 0x00:
         return 0, -1

@@ -288,7 +288,6 @@ def test_fortran_order_is_read(tmp_path):
         (["rank0"], 4, r"4 workers were asked for, but it holds 1 ranks: 'rank0'$"),
         (["a", "b"], 2, r"must hold rank0, rank1, ... or a single array, but holds 'a', 'b'$"),
         ([], 2, r"but holds nothing$"),
-        (["a"], None, r"single array: say among how many workers"),
         (["a"], 0, r"at least 1 is needed"),
     ],
 )
