@@ -197,7 +197,7 @@ def traffic(rng: Random) -> Packet:
 
 def traffic_entries(schema: Schema, rng: Random) -> list[Entity]:
     return [
-        multicast_group(3, [(4, 40), (5, 50), (9, 90), (4, 41)]),
+        multicast_group(3, [(4, 40), (5, 50), (9, 90), (7, 41)]),
         multicast_group(4, [(6, 65535)]),
         clone_session(7, [(8, 80), (2, 20)]),
         clone_session(8, [(6, 1)]),
@@ -208,7 +208,10 @@ def traffic_entries(schema: Schema, rng: Random) -> list[Entity]:
 
 
 def lanes_wide(rng: Random) -> Packet:
-    request = bytes([rng.randrange(7), rng.choice([0, 1, 2, 199, 200, 255]), 0, 0])
+    op = rng.randrange(7)
+    # what a read beyond the last cell (199) gives is left open, so that fetching from there proves nothing
+    cell = rng.choice([0, 1, 2, 199] if op == 4 else [0, 1, 2, 199, 200, 255])
+    request = bytes([op, cell, 0, 0])
     if rng.random() < 0.5:
         return rng.randrange(8), request + rng.randbytes(1024)
     return rng.randrange(8), request + b"".join(numbers(rng, 32) for _ in range(256))
@@ -280,8 +283,8 @@ def kitchen_entries(schema: Schema, rng: Random) -> list[Entity]:
 
 
 CASES = [
-    Case("arithmetic", arithmetic, (1, bytes(274))),
-    Case("matching", matching, (1, bytes(17)), matching_entries),
+    Case("arithmetic", arithmetic, (1, bytes(276))),
+    Case("matching", matching, (1, bytes(16) + b"\5"), matching_entries),
     Case("parsing", parsing, (1, b"\0\0\x5a\0")),
     Case("state", state, (1, b"\x09" + bytes(10))),
     # one at a time: what goes round comes out behind packets that came later, how far is left open
