@@ -243,13 +243,13 @@ class Traffic:
         kind = rng.choice([IPV4, ARP, 0x86DD, rng.getrandbits(16)])
         return rng.randrange(1, 40), ethernet(kind, rng.randbytes(rng.randrange(90)))
 
-    def frame(self, job: int, rank: int, sender: Location | None = None, **fields: int) -> Packet:
+    def frame(self, job: int, rank: int, sender: Location | None = None, /, **fields: int) -> Packet:
         """A contribution of a rank, sent from where it is unless `sender` says otherwise."""
         where = sender or location(job, rank)
         datagram = udp(where.udp_port, constants.AGGREGATION_PORT, self.datagram(job, rank, **fields))
         return where.port, ethernet(IPV4, ipv4(where.address, SWITCH, UDP, datagram), where.mac)
 
-    def datagram(self, job: int, rank: int, **fields: int) -> bytes:
+    def datagram(self, job: int, rank: int, /, **fields: int) -> bytes:
         packet = np.zeros(1, datagram_dtype(self.build))
         values = {
             "magic": constants.MAGIC,
