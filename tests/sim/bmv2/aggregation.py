@@ -23,6 +23,7 @@ ADDRESSES = [SWITCH, HOSTS[0].address, HOSTS[1].address, NETWORK + 77, STRANGER]
 
 SLOTS = 4
 JOBS = [(5, 0xABCDEF0123456789, 3), (6, 1, 2)]  # (job, generation, ranks)
+GENERATIONS = {job: generation for job, generation, _ in JOBS}
 FORMING = (7, 42)  # (job, generation)
 FIRST_CHUNK = 2**32 - 20  # so that chunk numbers wrap around soon
 
@@ -48,7 +49,9 @@ def stages() -> Stages:
         result += host(each, None, SWITCH_MAC)
     for number, (job, generation, ranks) in enumerate(JOBS):
         first = 10 * number
-        lease = Lease(job, 1 + number, tuple(range(first + 1, first + 1 + ranks)), range(first, first + SLOTS))
+        lease = Lease(
+            job, 1 + number, tuple(range(first + 1, first + 1 + ranks)), range(first, first + SLOTS)
+        )
         result += opening(lease, generation)
         result += admission(lease, generation, [location(job, rank) for rank in range(ranks)])
     return result + opening(Lease(FORMING[0], 9, (99,), range(30, 31)), FORMING[1])
@@ -143,6 +146,8 @@ class Traffic:
         if rng.random() < 1 / (ranks + 2):
             chunk, op = (chunk + rng.choice([1, 1, 1, 7, 2**31 - 1])) % 2**32, rng.randrange(3)
             self.chunks[place] = chunk, op
+        elif rng.random() < 0.03:
+            op = rng.randrange(3)
         return self.frame(job, rng.randrange(ranks), slot=place[1], version=place[2], chunk=chunk, op=op)
 
     def again(self) -> Packet:
@@ -169,7 +174,9 @@ class Traffic:
                 {},
             ]
         )
-        sender = rng.choice([None, location(5, 1), Location(1, 5, STRANGER, 4001), Location(9, 5, 0x0A000001, 9)])
+        sender = rng.choice(
+            [None, location(5, 1), Location(1, 5, STRANGER, 4001), Location(9, 5, 0x0A000001, 9)]
+        )
         return self.frame(5, rng.randrange(3), sender, **fields)
 
     def odd_fields(self) -> Packet:
@@ -198,22 +205,31 @@ class Traffic:
         rng = self.rng
         where = location(5, 1)
         datagram = udp(where.udp_port, constants.AGGREGATION_PORT, self.datagram(5, 1))
-        odd = rng.choice(
-            [{"fragment": 0x2000}, {"fragment": 1}, {"options": b"\1\1\1\0"}, {"version": 6}, {"ttl": 0}]
-        )
         destination = rng.choice([SWITCH, HOSTS[0].address])
-        return where.port, ethernet(IPV4, ipv4(where.address, destination, UDP, datagram, **odd))
+        odd = rng.choice(
+            [
+                ipv4(where.address, destination, UDP, datagram, fragment=rng.choice([1, 0x2000, 0x4000])),
+                ipv4(where.address, destination, UDP, datagram, options=b"\1\1\1\0"),
+                ipv4(where.address, destination, UDP, datagram, version=6),
+                ipv4(where.address, destination, UDP, datagram, ttl=0),
+            ]
+        )
+        return where.port, ethernet(IPV4, odd)
 
     def hello(self) -> Packet:
         rng = self.rng
         job, generation = rng.choice([FORMING, FORMING, (FORMING[0], 43), JOBS[0][:2]])
-        sender = Location(rng.randrange(1, 40), 0x02AA00000000 + rng.randrange(9), 0x0A000300 + rng.randrange(9), 77)
-        fields = {"kind": constants.KIND_HELLO, "job": job, "generation": generation}
+        sender = Location(
+            rng.randrange(1, 40), 0x02AA00000000 + rng.randrange(9), 0x0A000300 + rng.randrange(9), 77
+        )
+        fields: dict[str, int] = {"kind": constants.KIND_HELLO, "job": job, "generation": generation}
         return self.frame(5, 0, sender, **fields, chunk=rng.getrandbits(32))
 
     def address_request(self) -> Packet:
         rng = self.rng
-        return rng.randrange(1, 40), arp(rng.choice([1, 1, 1, 2, 0]), rng.choice(ADDRESSES), rng.choice([1, 1, 6]))
+        return rng.randrange(1, 40), arp(
+            rng.choice([1, 1, 1, 2, 0]), rng.choice(ADDRESSES), rng.choice([1, 1, 6])
+        )
 
     def ping(self) -> Packet:
         rng = self.rng
@@ -224,11 +240,12 @@ class Traffic:
         return where.port, ethernet(IPV4, ipv4(where.address, rng.choice(ADDRESSES), ICMP, bytes(message)))
 
     def forwarded(self) -> Packet:
-        """Plain IPv4: to hosts, to nowhere, to the switch itself; also aggregation packets passing through."""
+        """Plain IPv4 to hosts, to nowhere, to the switch; also aggregation packets that pass through."""
         rng = self.rng
+        port = rng.choice([53, constants.AGGREGATION_PORT])
         payload = rng.choice(
             [
-                udp(rng.getrandbits(16), rng.choice([53, constants.AGGREGATION_PORT]), rng.randbytes(rng.randrange(90))),
+                udp(rng.getrandbits(16), port, rng.randbytes(rng.randrange(90))),
                 udp(4001, constants.AGGREGATION_PORT, self.datagram(5, 0)),
                 rng.randbytes(rng.randrange(40)),
             ]
@@ -256,7 +273,7 @@ class Traffic:
             "kind": constants.KIND_CONTRIBUTION,
             "lane_count": self.build.lanes,
             "job": job,
-            "generation": dict((j, g) for j, g, _ in JOBS)[job],
+            "generation": GENERATIONS[job],
             "rank": rank,
         }
         for name, value in {**values, **fields}.items():

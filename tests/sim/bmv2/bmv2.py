@@ -30,11 +30,12 @@ class Bmv2:
     def __init__(self) -> None:
         self.address, self._packets_address = _free_addresses(2)
         self._process = subprocess.Popen(
-            [BINARY, "--no-p4", "--device-id", "0", "--"]
-            + ["--grpc-server-addr", self.address, "--dp-grpc-server-addr", self._packets_address]
-            + ["--cpu-port", str(CPU_PORT)],
+            [
+                *(BINARY, "--no-p4", "--device-id", "0", "--", "--cpu-port", str(CPU_PORT)),
+                *("--grpc-server-addr", self.address, "--dp-grpc-server-addr", self._packets_address),
+            ],
             stdout=subprocess.DEVNULL,
-            stderr=None,
+            stderr=subprocess.DEVNULL,
         )
         self._incoming: queue.SimpleQueue[Out | None] = queue.SimpleQueue()
         self._left: list[Out] = []

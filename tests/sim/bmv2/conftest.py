@@ -19,8 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def packet_count() -> int:
-    """Packets per program."""
-    return int(os.environ.get("SWITCHREDUCE_DIFFERENTIAL_PACKETS", "1700"))
+    """Packets per program; 2,000 for each of a dozen take about half a minute."""
+    return int(os.environ.get("SWITCHREDUCE_DIFFERENTIAL_PACKETS", "2000"))
 
 
 @pytest.fixture

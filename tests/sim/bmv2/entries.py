@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from p4.v1 import p4runtime_pb2
+from p4.v1.p4runtime_pb2 import Entity
 
 from switchreduce.controller.entities import Schema
 from switchreduce.sim.p4runtime.bytestrings import encode
@@ -16,9 +16,9 @@ Replicas = Sequence[tuple[int, int]]  # (port, instance)
 
 def table_entry(
     schema: Schema, table: str, key: Sequence[Key], action: str, *params: int, priority: int = 0
-) -> p4runtime_pb2.Entity:
+) -> Entity:
     """An entry of `table`; `key` has its match fields in order."""
-    entity = p4runtime_pb2.Entity()
+    entity = Entity()
     entry = entity.table_entry
     info = schema.tables[table]
     entry.table_id, entry.priority = info.preamble.id, priority
@@ -42,8 +42,8 @@ def table_entry(
     return entity
 
 
-def multicast_group(group_id: int, replicas: Replicas) -> p4runtime_pb2.Entity:
-    entity = p4runtime_pb2.Entity()
+def multicast_group(group_id: int, replicas: Replicas) -> Entity:
+    entity = Entity()
     group = entity.packet_replication_engine_entry.multicast_group_entry
     group.multicast_group_id = group_id
     for port, instance in replicas:
@@ -51,10 +51,10 @@ def multicast_group(group_id: int, replicas: Replicas) -> p4runtime_pb2.Entity:
     return entity
 
 
-def clone_session(session_id: int, replicas: Replicas, truncate_bytes: int = 0) -> p4runtime_pb2.Entity:
-    entity = p4runtime_pb2.Entity()
+def clone_session(session_id: int, replicas: Replicas) -> Entity:
+    entity = Entity()
     session = entity.packet_replication_engine_entry.clone_session_entry
-    session.session_id, session.packet_length_bytes = session_id, truncate_bytes
+    session.session_id = session_id
     for port, instance in replicas:
         session.replicas.add(egress_port=port, instance=instance)
     return entity

@@ -127,7 +127,7 @@ def _counters(connection: SwitchConnection) -> dict[tuple[object, ...], tuple[in
             for found in reply.entities:
                 direct = found.direct_counter_entry
                 key = tuple(sorted(m.SerializeToString() for m in direct.table_entry.match))
-                cells[(counter.preamble.name, direct.table_entry.priority, *key)] = _data(direct.data)
+                cells[counter.preamble.name, direct.table_entry.priority, key] = _data(direct.data)
     return cells
 
 
@@ -135,9 +135,7 @@ def _data(data: p4runtime_pb2.CounterData) -> tuple[int, int]:
     return data.packet_count, data.byte_count
 
 
-def _difference(
-    packets: Sequence[Packet], found: Sequence[Out], expected: Sequence[Out], number: int
-) -> str:
+def _difference(packets: Sequence[Packet], found: Sequence[Out], expected: Sequence[Out], number: int) -> str:
     """What was sent, and the first frame of each port that differs."""
     lines = [f"the packets from {number} on differ ({len(found)} frames left BMv2, {len(expected)} expected)"]
     lines += [f"sent      {_show(packet)}" for packet in packets]

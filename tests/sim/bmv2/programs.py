@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from p4.v1 import p4runtime_pb2
+from p4.v1.p4runtime_pb2 import Entity
 
 from switchreduce.controller.entities import Schema
 from switchreduce.p4.builds import Build
@@ -15,15 +15,13 @@ from switchreduce.sim.target import Exact, Lpm, Range, Ternary
 
 from ..p4runtime import conftest as p4runtime_tests
 from ..target import conftest as target_tests
-from .entries import clone_session, multicast_group, table_entry
+from .entries import Key, clone_session, multicast_group, table_entry
 from .pair import MOST_AT_ONCE, Packet
-
-Entity = p4runtime_pb2.Entity
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program; `marker` is a packet that something leaves for, `at_once` how many packets may be on the way."""
+    """A program and its packets, `at_once` of which may be on the way; `marker`: see Pair.exchange."""
 
     name: str
     packet: Callable[[Random], Packet]
@@ -88,7 +86,7 @@ def matching(rng: Random) -> Packet:
 def matching_entries(schema: Schema, rng: Random) -> list[Entity]:
     entities = []
 
-    def add(table: str, key: tuple[object, ...], action: str, *params: int, priority: int = 0) -> None:
+    def add(table: str, key: tuple[Key, ...], action: str, *params: int, priority: int = 0) -> None:
         if (table, key) not in taken:
             taken.add((table, key))
             entities.append(table_entry(schema, table, key, action, *params, priority=priority))
@@ -100,7 +98,7 @@ def matching_entries(schema: Schema, rng: Random) -> list[Entity]:
             [("I.answer", (edgy(rng, 32),)), ("I.twice", (edgy(rng, 16), edgy(rng, 72))), ("I.stop", ())]
         )
         add("I.exact_wide", exact, action, *params)
-        add("I.longest", (_prefix(rng),), rng.choice(["I.counted"]), edgy(rng, 32))
+        add("I.longest", (_prefix(rng),), "I.counted", edgy(rng, 32))
         add("I.exact_longest", (Exact(rng.choice(_BYTES)), _prefix(rng)), "I.answer", 100 + k)
         mask = rng.choice([0x80, 0x0F, 0xF0, 0xFF])
         masked = rng.choice([None, Ternary(rng.choice(_BYTES) & mask, mask)])
@@ -231,7 +229,7 @@ def mixture(rng: Random) -> Packet:
 
 
 def mixture_entries(schema: Schema, rng: Random) -> list[Entity]:
-    def add(key: tuple[object, ...], action: str, *params: int, priority: int) -> Entity:
+    def add(key: tuple[Key, ...], action: str, *params: int, priority: int) -> Entity:
         return table_entry(schema, "I.marks", key, action, *params, priority=priority)
 
     return [
@@ -252,13 +250,15 @@ def kitchen(rng: Random) -> Packet:
     frame = destination.to_bytes(6, "big") + rng.randbytes(6) + kind.to_bytes(2, "big")
     if kind == 0x0800:
         address = rng.choice(_ADDRESSES)
-        frame += b"\x45\0" + rng.randbytes(6) + bytes([rng.choice([0, 1, 5, 64, 255]), rng.choice([1, 6, 17])])
+        frame += (
+            b"\x45\0" + rng.randbytes(6) + bytes([rng.choice([0, 1, 5, 64, 255]), rng.choice([1, 6, 17])])
+        )
         frame += rng.randbytes(2) + rng.choice(_ADDRESSES).to_bytes(4, "big") + address.to_bytes(4, "big")
     return rng.randrange(1, 8), frame + rng.randbytes(rng.randrange(40))
 
 
 def kitchen_entries(schema: Schema, rng: Random) -> list[Entity]:
-    def add(table: str, key: tuple[object, ...], action: str, *params: int, priority: int = 0) -> Entity:
+    def add(table: str, key: tuple[Key, ...], action: str, *params: int, priority: int = 0) -> Entity:
         return table_entry(schema, f"Forward.{table}", key, action, *params, priority=priority)
 
     return [
