@@ -28,6 +28,7 @@ class Case:
     marker: Packet
     entries: Callable[[Schema, Random], list[Entity]] = lambda schema, rng: []
     at_once: int = MOST_AT_ONCE
+    any_order: bool = False
     folder: Path = target_tests.PROGRAMS
 
     @property
@@ -202,6 +203,24 @@ def traffic_entries(schema: Schema, rng: Random) -> list[Entity]:
     ]
 
 
+def crossings(rng: Random) -> Packet:
+    def flags() -> int:
+        return rng.getrandbits(7) & rng.getrandbits(7)
+
+    order = bytes([flags(), flags() & 0x1F, rng.choice([1, 2, 6]), rng.choice([3, 4, 99])])
+    order += bytes([rng.choice([7, 8, 12]), rng.randrange(3), rng.choice([0, 5, 14, 40, 60, 255]), 0])
+    return rng.randrange(8), order + rng.randbytes(rng.randrange(60))
+
+
+def crossings_entries(schema: Schema, rng: Random) -> list[Entity]:
+    return [
+        multicast_group(3, [(4, 1), (5, 2)]),
+        multicast_group(4, [(6, 7)]),
+        clone_session(7, [(8, 80)]),
+        clone_session(8, [(6, 1)]),
+    ]
+
+
 # ------------------------------------------------------------------------------------ lanes
 
 
@@ -289,6 +308,7 @@ CASES = [
     Case("state", state, (1, b"\x09" + bytes(10))),
     # one at a time: what goes round comes out behind packets that came later, how far is left open
     Case("traffic", traffic, (1, bytes([_UNICAST, 7, 0, 0, 0, 0, 0, 0])), traffic_entries, at_once=1),
+    Case("crossings", crossings, (1, b"\0\0\7" + bytes(5)), crossings_entries, at_once=1, any_order=True),
     Case("lanes_wide", lanes_wide, (1, bytes([6, 0, 0, 0]) + bytes(1024))),
     Case("mixture", mixture, (1, bytes([0, 1]) + bytes(10)), mixture_entries),
     Case(
