@@ -80,6 +80,10 @@ class Process:
         return self._popen.pid
 
     @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
     def output(self) -> str:
         with self._changed:
             return "\n".join(self._lines)
