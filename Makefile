@@ -3,10 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check p4 proto clean
+.PHONY: demo mininet-demo test check p4 proto clean
 
 demo: $(VENV)/run
 	$(BIN)/switchreduce demo $(DEMO)
+
+# On network namespaces, with BMv2 where it is installed: as root, with Debian's mininet.
+mininet-demo: $(VENV)/run
+	$(BIN)/python -m switchreduce.sim.mininet.star $(DEMO)
 
 test: $(VENV)/dev
 	$(BIN)/pytest $(PYTEST)

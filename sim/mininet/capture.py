@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -48,7 +49,7 @@ class Capture:
                 path = folder / f"{interface}.pcap"
                 writer = RawPcapWriter(str(path), linktype=LINKTYPE_ETHERNET, nano=True)
                 writer.write_header(None)
-                tap = in_namespace(star.switch.pid, lambda name=interface: _open(name))
+                tap = in_namespace(star.switch.pid, partial(_open, interface))
                 self._writers[tap] = writer
         except OSError as error:
             self._close()

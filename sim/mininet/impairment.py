@@ -11,6 +11,7 @@ from switchreduce.errors import SwitchReduceError, UsageError
 from switchreduce.sim.mininet.topology import Star, run
 
 MAX_BANDWIDTH = 1000.0  # Mbit/s, beyond which Mininet does not shape
+QUEUE_MS = 50  # packets that would wait longer for their turn are dropped
 LOSS_UNITS = 1_000_000  # numgen's modulus: loss in steps of a ten-thousandth of a percent
 
 # The netdev family's hooks see single frames of the data link and nothing of the management link. They sit at
@@ -81,8 +82,11 @@ def has_netem(star: Star) -> bool:
 
 
 def _shape(star: Star, impairment: Impairment, netem: bool) -> None:
-    """HTB for bandwidth and netem for the rest, as Mininet sets them up, at both ends of each link."""
-    wanted: dict[str, object] = {"bw": impairment.bandwidth}
+    """TBF for bandwidth and netem for the rest, as Mininet sets them up, at both ends of each link."""
+    # TBF rather than HTB, as it breaks up what a worker hands over in one piece (UDP_SEGMENT)
+    wanted: dict[str, object] = {
+        "bw": impairment.bandwidth, "use_tbf": True, "latency_ms": QUEUE_MS,
+    }  # fmt: skip
     if netem:
         wanted |= {"delay": impairment.delay, "loss": impairment.loss or None}
     for ends in star.links:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import subprocess
 import sys
 
 from switchreduce.errors import UsageError
@@ -24,6 +25,8 @@ def require_mininet() -> None:
     for program, package in PROGRAMS.items():
         if shutil.which(program) is None:
             raise UsageError(f"there is no {program} on PATH: apt-get install {package}")
+    if subprocess.run(["mnexec", "-n", "true"], capture_output=True).returncode:
+        raise UsageError("this root may not make network namespaces; a container needs --privileged for it")
     try:
         _import_mininet()
     except ModuleNotFoundError as error:

@@ -9,6 +9,7 @@ qdiscs and nftables rules along when it goes.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ class Star:
         self.links.append((data.intf1, data.intf2))
         for end in (data.intf1, data.intf2):
             run(end.node, "ip", "link", "set", end.name, "mtu", str(MTU))
-            in_namespace(end.node.pid, lambda name=end.name: disable_offloads([name]))
+            in_namespace(end.node.pid, partial(disable_offloads, [end.name]))
         run(host, "ip", "address", "add", f"10.0.0.{rank + 1}/{LONGEST_PREFIX}", "dev", data.intf1.name)
         # point to point, so that all management links share one address at the switch
         own = f"10.0.1.{rank + 1}"
