@@ -15,7 +15,13 @@ import sys
 from switchreduce.errors import UsageError
 
 DEBIAN_PACKAGES = "/usr/lib/python3/dist-packages"
-PROGRAMS = {"mnexec": "mininet", "ifconfig": "net-tools", "ip": "iproute2", "tc": "iproute2"}
+PROGRAMS = {
+    "mnexec": "mininet",
+    "setpriv": "util-linux",
+    "ifconfig": "net-tools",
+    "ip": "iproute2",
+    "tc": "iproute2",
+}
 
 
 def require_mininet() -> None:

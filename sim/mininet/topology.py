@@ -90,8 +90,8 @@ class Star:
 
 
 def inside(node: Node) -> tuple[str, ...]:
-    """What to put before a command for it to run at `node`."""
-    return ("mnexec", "-a", str(node.pid))
+    """What to put before a command for it to run at `node`, and to end with this process, even at kill -9."""
+    return ("setpriv", "--pdeathsig", "TERM", "mnexec", "-a", str(node.pid))
 
 
 def run(node: Node, *command: str) -> None:
