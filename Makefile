@@ -5,10 +5,14 @@ BIN := $(VENV)/bin
 # compat: else Python, started beside a clone of this repository's name, takes the clone for the package
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
-.PHONY: demo test check p4 proto clean
+.PHONY: demo mininet-demo test check p4 proto clean
 
 demo: $(VENV)/run
 	$(BIN)/switchreduce demo $(DEMO)
+
+# On network namespaces, with BMv2 where it is installed: as root, with Debian's mininet.
+mininet-demo: $(VENV)/run
+	$(BIN)/python -m switchreduce.sim.mininet.star $(DEMO)
 
 test: $(VENV)/dev
 	$(BIN)/pytest $(PYTEST)

@@ -1,4 +1,4 @@
-"""Start and stop this project's own commands as processes, and wait until they say that they are ready."""
+"""Start and stop commands as processes, and wait until they say that they are ready."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -16,6 +16,7 @@ from switchreduce.errors import SwitchReduceError
 
 LINES_KEPT = 200
 STOP_TIMEOUT = 5.0  # s from SIGTERM to SIGKILL
+SWITCHREDUCE = (sys.executable, "-m", "switchreduce.cli")
 
 
 @contextmanager
@@ -40,16 +41,21 @@ def exit_on_signals() -> Iterator[None]:
 
 
 class Process:
-    """A `switchreduce` command that runs beside this one; its output is read, kept and searched."""
+    """A command that runs beside this one; its output is read, kept and searched.
 
-    def __init__(self, name: str, *arguments: str, echo: bool = False) -> None:
+    `program` comes before the arguments: `switchreduce` unless another is named.
+    """
+
+    def __init__(
+        self, name: str, *arguments: str, program: Sequence[str] = SWITCHREDUCE, echo: bool = False
+    ) -> None:
         self.name = name
         self._echo = echo
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._changed = threading.Condition()
         self._ended = False  # all output is read
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "switchreduce.cli", *arguments],
+            [*program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -74,6 +80,10 @@ class Process:
     @property
     def pid(self) -> int:
         return self._popen.pid
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
 
     @property
     def output(self) -> str:
