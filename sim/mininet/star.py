@@ -120,9 +120,8 @@ def run_star(
         star = running.enter_context(Star(len(arrays)))
         impair(star, impairment)
         capture = running.enter_context(Capture(star, pcap)) if pcap is not None else None
-        say(
-            started, f"starting {target} and the controller (the embedded switch compiles at its first start)"
-        )
+        compiles = " (the first start compiles: about half a minute)" if target == "embedded" else ""
+        say(started, f"starting {target} and the controller{compiles}")
         switch = running.enter_context(start_switch(target, star))
         running.enter_context(start_controller(star, switch, build))
         say(started, f"{build} runs on the switch; starting {len(arrays)} workers")
@@ -164,9 +163,9 @@ def start_controller(star: Star, switch: Process, build: str) -> Process:
     )  # fmt: skip
     try:
         controller.wait_for("workers join at", COMPILE_TIMEOUT)
-    except BaseException:
+    except BaseException as error:
         controller.stop()
-        if not switch.running:
+        if isinstance(error, SwitchReduceError) and not switch.running:
             raise SwitchReduceError(f"the switch stopped: {switch.last_line or 'no word'}") from None
         raise
     return controller

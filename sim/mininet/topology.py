@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AGGREGATION_ADDRESS = "10.0.0.254"
 MANAGEMENT_ADDRESS = "10.0.1.254"  # of the controller
-LONGEST_PREFIX = 24
+PREFIX_BITS = 24
 MTU = 9500  # room for the jumbo build's 8,300 bytes and their headers
 
 
@@ -73,7 +73,7 @@ class Star:
         for end in (data.intf1, data.intf2):
             run(end.node, "ip", "link", "set", end.name, "mtu", str(MTU))
             in_namespace(end.node.pid, partial(disable_offloads, [end.name]))
-        run(host, "ip", "address", "add", f"10.0.0.{rank + 1}/{LONGEST_PREFIX}", "dev", data.intf1.name)
+        run(host, "ip", "address", "add", f"10.0.0.{rank + 1}/{PREFIX_BITS}", "dev", data.intf1.name)
         # point to point, so that all management links share one address at the switch
         own = f"10.0.1.{rank + 1}"
         inner, outer = management.intf1.name, management.intf2.name

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
+from p4.config.v1.p4info_pb2 import ControllerPacketMetadata
 from p4.v1 import p4runtime_pb2
 
 from switchreduce.controller.switch_client import Callbacks, SwitchConnection
 from switchreduce.errors import SwitchError
 from switchreduce.p4.builds import Build
+from switchreduce.sim.p4runtime.bytestrings import encode
 
 from .bmv2 import Bmv2, Out
 from .embedded import Embedded
@@ -29,7 +31,6 @@ class Pair:
     def __init__(self, build: Build) -> None:
         self.packets = self.frames = 0
         self.bmv2, self.embedded = Bmv2(), Embedded()
-        self._packet_ins: list[bytes] = []
         try:
             self.bmv2.wait_until_ready()
             self.connections = [
@@ -91,6 +92,20 @@ class Pair:
         if _by_port(found) != _by_port(expected):
             raise AssertionError(_difference(packets, found, expected, number))
 
+    def exchange_packet_out(self, fields: Mapping[str, int], payload: bytes) -> None:
+        """Sends a packet-out, for which one frame leaves, to both."""
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.packet.payload = payload
+        for field in self._controller_header("packet_out").metadata:
+            request.packet.metadata.add(metadata_id=field.id, value=encode(fields[field.name]))
+        for connection in self.connections:
+            connection.stream_out_q.put(request)
+        expected, found = self.embedded.take(1), self.bmv2.take(1)
+        assert len(expected) == 1
+        assert found == expected
+        self.packets += 1
+        self.frames += 1
+
     def compare_counters(self) -> int:
         """Every cell of every counter, direct ones included; the number of cells."""
         found, expected = (_counters(connection) for connection in self.connections)
@@ -98,12 +113,15 @@ class Pair:
         return len(found)
 
     def _bmv2_packet_in(self, fields: Mapping[str, int], payload: bytes) -> None:
-        info = self.schema.p4info.controller_packet_metadata[0]
         header = width = 0
-        for field in info.metadata:
+        for field in self._controller_header("packet_in").metadata:
             header = header << field.bitwidth | fields[field.name]
             width += field.bitwidth
         self.bmv2.add_packet_in(header.to_bytes(width // 8, "big") + payload)
+
+    def _controller_header(self, name: str) -> ControllerPacketMetadata:
+        headers = self.schema.p4info.controller_packet_metadata
+        return next(header for header in headers if header.preamble.name == name)
 
 
 def _lost(error: SwitchError) -> None:

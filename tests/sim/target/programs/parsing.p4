@@ -56,7 +56,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.report.seen = meta.seen;
         hdr.report.valid = 3w0 ++ (bit<1>) hdr.first.isValid() ++ (bit<1>) hdr.labels[0].isValid()
             ++ (bit<1>) hdr.labels[3].isValid() ++ (bit<1>) hdr.options.isValid() ++ (bit<1>) hdr.word.isValid();
-        if (hdr.first.kind == 1) {
+        if (hdr.first.isValid() && hdr.first.kind == 1) {
             bit<8> op = hdr.first.op;
             if (op == 1) { hdr.labels.push_front(1); hdr.labels[0] = { 77, 0, 0, 0 }; }
             if (op == 2) { hdr.labels.pop_front(1); }
