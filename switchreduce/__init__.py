@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from switchreduce.compile_cache import give_numba_a_place
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from switchreduce.worker.communicator import CallReport, Communicator
 
 give_numba_a_place()
+
+# Else gRPC's own handlers run in every process that is forked from a rank, a data loader's workers say, and
+# crash some of them (grpcio 1.85: every other time with a job joined). A forked process is not the rank and
+# does not use gRPC.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 __version__ = "0.1.0"
 
