@@ -13,7 +13,8 @@ BETA = 1 / 4
 K = 4
 
 INITIAL_RTO = 0.05  # s, before any measurement
-MIN_RTO = 0.004  # s: below it a busy host's scheduling looks like loss
+MIN_RTO = 0.02  # s: below it a busy host's scheduling, or a slow switch's queue, looks like loss
+MIN_REORDERING = 0.001  # s
 MAX_RTO = 0.5  # s: a straggling rank's first packet finds the others still asking this often
 
 SAFE_IN_FLIGHT = 32  # packets from all ranks together: what BMv2 takes in one burst without losing any
@@ -58,7 +59,7 @@ class RoundTrip:
     @property
     def reorder_window(self) -> float:
         """Seconds by which a packet may lag behind a later one and not be lost (RFC 8985, section 6.2)."""
-        return max(self.smoothed / 2, MIN_RTO / 4)
+        return max(self.smoothed / 2, MIN_REORDERING)
 
 
 @dataclass
