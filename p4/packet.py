@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from switchreduce.p4.builds import Build, build_names, load_build
+from switchreduce.p4.builds import Build
 
 LANE_BYTES = 4
 
@@ -80,15 +80,3 @@ def datagram_bytes(build: Build) -> int:
 def envelope_bytes(build: Build) -> int:
     """Ethernet, IPv4 and UDP headers around a datagram."""
     return sum(header_bytes(build, name) for name in ENVELOPE)
-
-
-__all__ = [
-    "Build",
-    "build_names",
-    "datagram_bytes",
-    "datagram_dtype",
-    "envelope_bytes",
-    "header_bytes",
-    "header_dtype",
-    "load_build",
-]

@@ -16,8 +16,8 @@ import numpy as np
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from switchreduce.p4.builds import constants
-from switchreduce.p4.packet import Build, datagram_bytes, envelope_bytes
+from switchreduce.p4.builds import Build, constants
+from switchreduce.p4.packet import datagram_bytes, envelope_bytes
 from switchreduce.sim.target import Switch
 from switchreduce.worker.transport.engine import SlotEngine
 

@@ -15,5 +15,4 @@ HELLO_TIMEOUT = 10.0  # once all have joined, for their hellos to come through t
 HEARTBEAT_INTERVAL = 0.5
 HEARTBEAT_TIMEOUT = 5.0  # silence after which a rank, or the controller, counts as lost
 EXPLAIN_TIMEOUT = 1.5  # for the other ranks' reports on a failed call
-CONTROLLER_WAIT = 30.0  # of a worker, for a controller to answer
 SWITCH_WAIT = 30.0  # of a controller, for a switch to answer

@@ -15,8 +15,8 @@ from scapy.packet import Raw
 from switchreduce.controller.entities import Action, TableEntry, Update
 from switchreduce.controller.entries import Host, Location, admission, host, local, opening
 from switchreduce.controller.slots import Lease
-from switchreduce.p4.builds import constants, load_build
-from switchreduce.p4.packet import Build, datagram_dtype
+from switchreduce.p4.builds import Build, constants, load_build
+from switchreduce.p4.packet import datagram_dtype
 from switchreduce.sim.apply import apply
 from switchreduce.sim.target import Switch, load_program
 

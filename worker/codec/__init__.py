@@ -24,7 +24,7 @@ from switchreduce.worker.codec.arrays import (
 from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_union
 from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
 from switchreduce.worker.codec.reference import ExactResult, exact_allreduce
-from switchreduce.worker.codec.scale import BlockScale, Scan, check_finite, scan
+from switchreduce.worker.codec.scale import BlockScale, Scan, scan
 from switchreduce.worker.codec.sums import Op, decode, encode, encode_values
 from switchreduce.worker.codec.warm import warm_up
 
@@ -41,7 +41,6 @@ __all__ = [
     "Scan",
     "Workspace",
     "block_count",
-    "check_finite",
     "decode",
     "encode",
     "encode_values",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from switchreduce.errors import MismatchError, NonFiniteError, UsageError
+from switchreduce.errors import MismatchError, UsageError
 from switchreduce.worker.codec.arrays import BLOCK, Lanes, Values, block_count, check_values, read_only
 from switchreduce.worker.codec.kernels import block_maxima, block_maxima_signed
 
@@ -138,11 +138,3 @@ def power_of_two_factors(exponent: int) -> tuple[float, float]:
     """
     half = exponent // 2
     return math.ldexp(1.0, half), math.ldexp(1.0, exponent - half)
-
-
-def check_finite(found: Scan, rank: int) -> None:
-    """Raise NonFiniteError, naming rank and flat index, if the scan met a NaN or infinity."""
-    if found.first_nonfinite >= 0:
-        raise NonFiniteError(
-            f"rank {rank}: element {found.first_nonfinite} (flat index) is NaN or infinite; nothing was sent"
-        )

@@ -14,8 +14,8 @@ from collections import deque
 
 import numpy as np
 
-from switchreduce.p4.builds import constants
-from switchreduce.p4.packet import Build, datagram_dtype, load_build
+from switchreduce.p4.builds import Build, constants, load_build
+from switchreduce.p4.packet import datagram_dtype
 from switchreduce.worker.transport import kernels
 from switchreduce.worker.transport.kernels import IDLE, IN_FLIGHT, LOST
 from switchreduce.worker.transport.session import Op, Segment, Session, TransportStats

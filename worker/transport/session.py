@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -63,4 +63,3 @@ class TransportStats:
     foreign: int = 0  # well-formed, but not for this rank, generation or moment
     timeouts: int = 0
     losses: int = 0  # times the window shrank
-    extra: dict[str, int] = field(default_factory=dict)

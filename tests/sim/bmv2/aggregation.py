@@ -9,8 +9,8 @@ import numpy as np
 from switchreduce.controller.entities import Action, TableEntry, Update
 from switchreduce.controller.entries import Host, Location, Stages, admission, host, local, opening
 from switchreduce.controller.slots import Lease
-from switchreduce.p4.builds import constants
-from switchreduce.p4.packet import Build, datagram_dtype
+from switchreduce.p4.builds import Build, constants
+from switchreduce.p4.packet import datagram_dtype
 
 from .pair import Packet
 from .programs import checksum

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from switchreduce.p4.builds import constants
-from switchreduce.p4.packet import Build
+from switchreduce.p4.builds import Build, constants
 
 from .aggregation import MARKER, Traffic, stages
 from .pair import Pair

@@ -11,7 +11,7 @@ import numpy as np
 
 from switchreduce.controller.entries import Location, admission, closing, local
 from switchreduce.controller.slots import Lease
-from switchreduce.p4.packet import Build
+from switchreduce.p4.builds import Build
 from switchreduce.sim.apply import apply
 from switchreduce.sim.network import Endpoint, Fate, VirtualNetwork
 from switchreduce.sim.target import Switch
