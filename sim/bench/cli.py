@@ -16,6 +16,7 @@ from switchreduce.sim.bench.rows import Row
 # Each part's module has run(settings) -> rows; it is imported when it is chosen.
 PARTS = {
     "codec": ("switchreduce.sim.bench.codec", "what encoding and decoding cost, against reading the array"),
+    "switch": ("switchreduce.sim.bench.switch", "the embedded switch and BMv2 with the same packets"),
     "wire": ("switchreduce.sim.bench.wire", "bits that a rank sends, against the entropy bound"),
 }
 ALL = "all"

@@ -7,7 +7,8 @@ from itertools import groupby
 
 from switchreduce.sim.bench.rows import Row
 
-HEADINGS = ("", "value", "reference", "unit", "ratio", "quartiles", "expected", "met")
+HEADINGS = ("", "value", "reference", "unit", "ratio", "quartiles", "expected", "met", "time", "its time")
+LEFT_ALIGNED = (0, 3)
 
 
 def format_table(rows: Sequence[Row]) -> str:
@@ -23,12 +24,13 @@ def _format_part(part: str, rows: Sequence[Row]) -> str:
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     table = [
         "  ".join(
-            cell.ljust(width) if k in (0, 3) else cell.rjust(width)
+            cell.ljust(width) if k in LEFT_ALIGNED else cell.rjust(width)
             for k, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]
-    return "\n".join([f"{part}, reference below; ratio = value / reference", *table, *_notes(rows)])
+    title = f"{part} (ratio = value / reference; times are of one repetition, the reference's second)"
+    return "\n".join([title, *table, *_notes(rows)])
 
 
 def _cells(row: Row) -> list[str]:
@@ -36,21 +38,18 @@ def _cells(row: Row) -> list[str]:
     return [
         row.name, _number(row.value), _number(row.reference), row.unit, _number(row.ratio), spread,
         "" if row.target is None else str(row.target), {True: "yes", False: "NO", None: ""}[row.met],
+        _time(row.seconds), _time(row.reference_seconds),
     ]  # fmt: skip
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    notes = []
+    """What is compared, once for all rows that compare the same."""
+    names: dict[str, list[str]] = {}
     for row in rows:
-        parts = [f"against {row.against}"]
-        if row.seconds is not None or row.reference_seconds is not None:
-            parts.append(f"{_time(row.seconds)} and {_time(row.reference_seconds)} a repetition")
-        if row.note:
-            parts.append(row.note)
-        if row.missing:
-            parts.append(f"MISSING: {row.missing}")
-        notes.append(f"  {row.name}: {'; '.join(parts)}")
-    return notes
+        text = f"against {row.against}" + (f"; {row.note}" if row.note else "")
+        names.setdefault(text, []).append(row.name)
+    notes = [f"  {', '.join(same)}: {text}" for text, same in names.items()]
+    return notes + [f"  MISSING {row.name}: {row.missing}" for row in rows if row.missing]
 
 
 def _number(value: float | None) -> str:
@@ -62,5 +61,5 @@ def _number(value: float | None) -> str:
 
 def _time(seconds: float | None) -> str:
     if seconds is None:
-        return "-"
+        return ""
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

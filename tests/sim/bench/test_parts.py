@@ -10,6 +10,7 @@ import pytest
 
 from switchreduce.cli import main
 from switchreduce.sim.bench.cli import PARTS
+from switchreduce.sim.bench.switch import bmv2_is_missing
 
 LEAST = "7"
 
@@ -57,6 +58,15 @@ def test_wire(tmp_path, capsys):
         assert row["ratio"] > 1  # nothing beats the entropy
         assert row["details"]["ratio with headers"] > row["ratio"]
     assert "H(U)" in capsys.readouterr().out
+
+
+def test_switch(tmp_path):
+    rows = {row["name"]: row for row in rows_of("switch", tmp_path)}
+    for name in ("UDP wide256 / echo", "in process wide256 / add"):
+        assert rows[name]["ratio"] is not None
+    absent = bmv2_is_missing()
+    for name in ("UDP wide256 / BMv2", "in process wide256 / BMv2"):
+        assert rows[name]["missing"] == absent
 
 
 @pytest.mark.parametrize("part", PARTS)
