@@ -4,8 +4,8 @@ An array is cut into blocks, and each block takes these steps (every rank takes 
 where the lanes of all ranks are combined):
 
 1. ``scan``: a key per block                         -> switch MAX -> ``BlockScale.from_key``
-2. ``quantise``: the rank's index and integers       -> switch OR  -> union
-3. ``plan_union``: the form for the union, found by every rank alone
+2. ``quantise``, ``UnionSearch``: the rank's index   -> switch OR  -> union, in one or more levels
+3. ``plan_packed`` or ``plan_sketch``: the form for the union, found by every rank alone
 4. ``encode``: the rank's lanes                      -> switch SUM -> ``decode`` writes the exact result
 
 A job without an index skips steps 2 and 3: ``plan_dense``, ``encode_values``.
@@ -21,7 +21,8 @@ from switchreduce.worker.codec.arrays import (
     block_count,
     index_lanes,
 )
-from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_union
+from switchreduce.worker.codec.index import FLAT, SHAPES, Occupancy, Shape, UnionSearch, best_shape, look
+from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
 from switchreduce.worker.codec.reference import ExactResult, exact_allreduce
 from switchreduce.worker.codec.scale import BlockScale, Scan, scan
@@ -32,23 +33,31 @@ __all__ = [
     "BLOCK",
     "BLOCK_MULTIPLE",
     "DTYPES",
+    "FLAT",
+    "SHAPES",
     "BlockScale",
     "ExactResult",
     "Form",
+    "Occupancy",
     "Op",
     "Plan",
     "QuantisedBlock",
     "Scan",
+    "Shape",
+    "UnionSearch",
     "Workspace",
+    "best_shape",
     "block_count",
     "decode",
     "encode",
     "encode_values",
     "exact_allreduce",
     "index_lanes",
+    "look",
     "plan_dense",
     "plan_empty",
-    "plan_union",
+    "plan_packed",
+    "plan_sketch",
     "quantise",
     "scan",
     "warm_up",

@@ -268,6 +268,26 @@ def encode_dense(coordinates: Any, values: Any, right: Any, mask: Any, lanes: An
 
 
 @njit(cache=True, nogil=True)
+def encode_packed(coordinates: Any, values: Any, right: Any, mask: Any, union: Any, lanes: Any) -> int:
+    """lanes[k] = ``(value >> right) & mask`` at the k-th coordinate of ``union``, 0 where the rank has none.
+
+    Returns how many of the rank's coordinates, ascending like the union's, found their place: all, unless
+    the union lacks one. Without a branch, which independent supports would make unpredictable.
+    """
+    if coordinates.size == 0:
+        lanes[:] = np.uint32(0)
+        return 0
+    position = 0
+    last = coordinates.size - 1
+    for k in range(union.size):
+        here = min(position, last)
+        mine = (coordinates[here] == union[k]) & (position <= last)
+        lanes[k] = np.uint32(np.int32(values[here] >> right)) & mask & np.uint32(-np.int32(mine))
+        position += mine
+    return position
+
+
+@njit(cache=True, nogil=True)
 def follow(lanes: Any, order: Any, seed: Any, segments: Any, length: Any, sums: Any) -> None:
     """sums[k] = sum of the k-th coordinate of ``order``; leaves 0 in every lane if the sums add up."""
     for k in range(order.size):
@@ -279,7 +299,10 @@ def follow(lanes: Any, order: Any, seed: Any, segments: Any, length: Any, sums: 
 
 @njit(cache=True, nogil=True)
 def scatter(sums: Any, order: Any, divisor: float, first: float, second: float, out: Any) -> None:
-    """out = 0, then out[coordinate of order[k]] = int32 sums[k] / divisor * first * second."""
+    """out = 0, then out[coordinate of order[k]] = int32 sums[k] / divisor * first * second.
+
+    ``order`` has the coordinate in the lower half of uint64, or is uint32.
+    """
     out[:] = 0
     for k in range(order.size):
         out[order[k] & _LOW] = np.float64(np.int32(sums[k])) / divisor * first * second

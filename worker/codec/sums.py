@@ -9,6 +9,7 @@ from switchreduce.worker.codec.arrays import Lanes, Values, Workspace, check_lan
 from switchreduce.worker.codec.kernels import (
     dequantise,
     encode_dense,
+    encode_packed,
     encode_sketch,
     follow,
     quantise_dense,
@@ -31,7 +32,8 @@ _INT32 = np.iinfo(np.int32)
 def encode(block: QuantisedBlock, plan: Plan, lanes: Lanes) -> None:
     """Write a rank's contribution to ``lanes`` (uint32[plan.lanes], overwritten).
 
-    The block's index must lie inside the union that the plan is for.
+    The block's index must lie inside the union that the plan is for. Raises SwitchError where a packed plan
+    lacks one of the block's coordinates (for a sketch, ``decode`` notices).
     """
     if block.size != plan.size:
         raise UsageError(f"the block has {block.size} coordinates, the plan is for {plan.size}")
@@ -41,6 +43,10 @@ def encode(block: QuantisedBlock, plan: Plan, lanes: Lanes) -> None:
         part = lanes[limb * plan.buckets : (limb + 1) * plan.buckets]
         if plan.form is Form.DENSE:
             encode_dense(coordinates, values, shift, mask, part)
+        elif plan.form is Form.PACKED:
+            placed = encode_packed(coordinates, values, shift, mask, plan.coordinates, part)
+            if placed != coordinates.size:
+                raise SwitchError("a block's union lacks coordinates that this rank sent: packets were altered")
         elif plan.form is Form.SKETCH:
             encode_sketch(coordinates, values, shift, mask, *hash_arguments(plan.layout, plan.seed), part)
 
@@ -75,8 +81,8 @@ def decode(
     included. If an int32 sum does not fit int32, returns the index in the block of the first such
     coordinate instead and leaves ``out`` as it was.
 
-    Raises UsageError for the mean of integers, and SwitchError if the sums contradict each other: after
-    peeling, every bucket must be zero, so lanes that were lost, added twice or encoded for another plan
+    Raises UsageError for the mean of integers, and SwitchError if the sums of a sketch contradict each other:
+    after peeling, every bucket must be zero, so lanes that were lost, added twice or encoded for another plan
     show up here.
     """
     check_values(out)
@@ -98,14 +104,15 @@ def decode(
     if plan.form is Form.DENSE:
         dequantise(read_only(sums[0]), divisor, *factors, out)
     else:
-        scatter(read_only(sums[0]), read_only(plan.order), divisor, *factors, out)
+        coordinates = plan.coordinates if plan.form is Form.PACKED else plan.order
+        scatter(read_only(sums[0]), read_only(coordinates), divisor, *factors, out)
     return -1
 
 
 def _limb_sums(lanes: Lanes, plan: Plan, limb: int, workspace: Workspace) -> Lanes:
-    """One limb's sums: of all coordinates (dense) or in the plan's order (sketch)."""
+    """One limb's sums: of all coordinates (dense), of the union (packed) or in the plan's order (sketch)."""
     part = lanes[limb * plan.buckets : (limb + 1) * plan.buckets]
-    if plan.form is Form.DENSE:
+    if plan.form is not Form.SKETCH:
         return part
     sums: Lanes = workspace.take(f"sums{limb}", np.uint32, plan.order.size)
     follow(part, read_only(plan.order), *hash_arguments(plan.layout, plan.seed), sums)
@@ -122,6 +129,8 @@ def _write_two_limbs(low: Lanes, high: Lanes, plan: Plan, out: Values) -> int:
     totals = (high.view(np.int32).astype(np.int64) << 16) + low
     if plan.form is Form.SKETCH:
         coordinates = plan.order.astype(np.uint32)  # the lower half
+    elif plan.form is Form.PACKED:
+        coordinates = plan.coordinates
     else:
         coordinates = np.arange(plan.size, dtype=np.uint32)
     overflows = (totals < _INT32.min) | (totals > _INT32.max)

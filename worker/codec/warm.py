@@ -3,7 +3,8 @@
 import numpy as np
 
 from switchreduce.worker.codec.arrays import DTYPES, Workspace
-from switchreduce.worker.codec.plan import plan_dense, plan_union
+from switchreduce.worker.codec.index import SHAPES, UnionSearch, look
+from switchreduce.worker.codec.plan import plan_dense, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import quantise
 from switchreduce.worker.codec.scale import BlockScale, scan
 from switchreduce.worker.codec.sums import decode, encode, encode_values
@@ -20,8 +21,17 @@ def warm_up() -> None:
         x = np.zeros(64, dtype)
         x[3] = 1
         scale = BlockScale.from_key(dtype, int(scan(x).keys[0]), 1)
+        look(x)
         block = quantise(x, scale)
-        for plan in (plan_union(block.index, x.size, workspace=workspace), plan_dense(x.size)):
+        for shape in (SHAPES[0], SHAPES[-1]):
+            search = UnionSearch(block.index, x.size, shape)
+            while not search.done:
+                level = np.empty(search.lanes, np.uint32)
+                search.write(level)
+                search.read(level)
+        union = search.coordinates
+        sketch = plan_sketch(union, x.size, workspace=workspace)
+        for plan in (sketch, plan_packed(union, x.size), plan_dense(x.size)):
             lanes = np.empty(plan.lanes, np.uint32)
             encode(block, plan, lanes)
             decode(lanes, plan, scale, x, "sum", workspace)
