@@ -23,9 +23,10 @@ DECODE = {"packed": Target(0.3), "sketch": Target(0.15)}
 
 Planner = Callable[[np.ndarray, int, int, Workspace], Plan]
 
-# By form: how a block's plan is made of its union.
-PLANNERS: dict[str, Planner] = {
-    "sketch": lambda union, size, limbs, workspace: codec.plan_union(union, size, limbs, workspace),
+# By form: how a block's plan is made of its union, and what that takes.
+PLANNERS: dict[str, tuple[Planner, str]] = {
+    "packed": (lambda union, size, limbs, _: codec.plan_packed(union, size, limbs), "nothing to search"),
+    "sketch": (codec.plan_sketch, "search the seed, peel"),
 }
 
 
@@ -58,10 +59,19 @@ class Subject:
         for part, scale in self._scaled(self.scan()):
             codec.quantise(part, scale, self._index(part), self.workspace)
 
-    def plans(self, planner: Planner) -> list[Plan]:
+    def unions(self) -> list[np.ndarray]:
+        """Of each block, the union's coordinates; this rank's own, as all have the same support."""
+        result = []
+        for part in self.parts:
+            search = codec.UnionSearch(part.quantised.index, part.values.size, codec.FLAT)
+            search.read(part.quantised.index)
+            result.append(search.coordinates)
+        return result
+
+    def plans(self, planner: Planner, unions: list[np.ndarray]) -> list[Plan]:
         return [
-            planner(part.quantised.index, part.values.size, part.scale.limbs, self.workspace)
-            for part in self.parts
+            planner(union, part.values.size, part.scale.limbs, self.workspace)
+            for part, union in zip(self.parts, unions, strict=True)
         ]
 
     def encode(self, plans: list[Plan]) -> None:
@@ -102,16 +112,18 @@ def run(settings: Settings) -> list[Row]:
     codec.warm_up()
     subject = Subject((QUICK_BYTES if settings.quick else BYTES) // 4)
     megabytes = subject.x.nbytes / MEGABYTE
-    plans = {form: subject.plans(planner) for form, planner in PLANNERS.items()}
+    unions = subject.unions()
+    plans = {form: subject.plans(planner, unions) for form, (planner, _) in PLANNERS.items()}
     contenders: dict[str, Contender] = {
         "count": cpu_time(lambda: np.count_nonzero(subject.x), megabytes),
-        "copy": cpu_time(lambda: np.copyto(subject.out, subject.x), megabytes),
         "scan": cpu_time(subject.scan, megabytes),
         "quantise": cpu_time(subject.quantise, megabytes),
+        "copy": cpu_time(lambda: np.copyto(subject.out, subject.x), megabytes),
+        "union": cpu_time(subject.unions, megabytes),
     }
-    for form, planner in PLANNERS.items():
+    for form, (planner, _) in PLANNERS.items():
         _check(subject, plans[form], form)
-        contenders |= _contenders(subject, form, planner, plans[form], megabytes)
+        contenders |= _contenders(subject, form, planner, plans[form], unions, megabytes)
     samples = in_turns(contenders, settings.repetitions, settings.say)
     size = f"{subject.x.nbytes >> 20} MB of float32, {1 - DENSITY:.0%} zeros, in blocks of {codec.BLOCK:,}"
     count, copy = f"numpy.count_nonzero of {size}", f"numpy.copyto of {size}"
@@ -128,47 +140,47 @@ def run(settings: Settings) -> list[Row]:
         row("quantise", count, None, "scan, index, coordinates and integers of the non-zeros"),
     ]
     for form in PLANNERS:
-        rows += [
-            row(
-                f"encode {form}", count, ENCODE,
-                "scan, quantise (index, integers) and lanes, with the plan known",
-            ),
-            row(f"plan {form}", copy, None, "from the union to the plan: " + PLAN_NOTES[form]),
-            row(f"decode {form}", copy, DECODE[form], "from sums to the dense array, with the plan known"),
-            row(
-                f"plan and decode {form}", copy, None,
-                "all that a rank does between the union and the result but encode",
-            ),
-        ]  # fmt: skip
+        note = "scan, quantise (index, coordinates, integers), lanes; with the plan known"
+        rows.append(row(f"encode {form}", count, ENCODE, note))
+    rows.append(row("union", copy, None, "from the flat index's sums to the union's coordinates"))
+    for form, (_, what) in PLANNERS.items():
+        rows.append(row(f"plan {form}", copy, None, f"from the union's coordinates to the plan: {what}"))
+    for form in PLANNERS:
+        rows.append(
+            row(f"decode {form}", copy, DECODE[form], "from sums to the dense array, with the plan known")
+        )
+    for form in PLANNERS:
+        rows.append(row(f"index to result {form}", copy, None, "union, plan and decode"))
     return rows
 
 
-PLAN_NOTES = {
-    "sketch": "list coordinates, search the seed, peel",
-    "packed": "count the coordinates",
-}
-
-
 def _contenders(
-    subject: Subject, form: str, planner: Planner, plans: list[Plan], megabytes: float
+    subject: Subject,
+    form: str,
+    planner: Planner,
+    plans: list[Plan],
+    unions: list[np.ndarray],
+    megabytes: float,
 ) -> dict[str, Contender]:
     sums = subject.encoded(plans)
 
-    def fresh(contender: Callable[[list[np.ndarray]], Contender]) -> Sample:
-        return contender([lanes.copy() for lanes in sums])()  # decoding uses lanes up; copying is not timed
+    def on_a_copy(work: Callable[[list[np.ndarray]], None]) -> Contender:
+        """Decoding uses lanes up; copying them first is not timed."""
 
-    def plan_and_decode(lanes: list[np.ndarray]) -> None:
-        subject.decode(subject.plans(planner), lanes)
+        def contender() -> Sample:
+            lanes = [each.copy() for each in sums]
+            return cpu_time(lambda: work(lanes), megabytes)()
+
+        return contender
+
+    def all_three(lanes: list[np.ndarray]) -> None:
+        subject.decode(subject.plans(planner, subject.unions()), lanes)
 
     return {
         f"encode {form}": cpu_time(lambda: subject.encode(plans), megabytes),
-        f"plan {form}": cpu_time(lambda: subject.plans(planner), megabytes),
-        f"decode {form}": lambda: fresh(
-            lambda lanes: cpu_time(lambda: subject.decode(plans, lanes), megabytes)
-        ),
-        f"plan and decode {form}": lambda: fresh(
-            lambda lanes: cpu_time(lambda: plan_and_decode(lanes), megabytes)
-        ),
+        f"plan {form}": cpu_time(lambda: subject.plans(planner, unions), megabytes),
+        f"decode {form}": on_a_copy(lambda lanes: subject.decode(plans, lanes)),
+        f"index to result {form}": on_a_copy(all_three),
     }
 
 

@@ -48,7 +48,9 @@ def check_row(row: dict) -> None:
 
 def test_codec(tmp_path):
     names = {row["name"] for row in rows_of("codec", tmp_path)}
-    assert {"scan", "encode sketch", "plan sketch", "decode sketch"} <= names
+    assert {"scan", "quantise", "union"} < names
+    for form in ("packed", "sketch"):
+        assert {f"encode {form}", f"plan {form}", f"decode {form}"} < names
 
 
 def test_wire(tmp_path, capsys):
