@@ -1,8 +1,8 @@
 """`bench wire`: the bits that a rank sends for a call, against what the union's information needs.
 
-Counted, not timed: real calls of four ranks' engines through the compiled program, in virtual time and
-without losses. What counts are the lanes of the packets sent, all of them: magnitude keys, index, values and
-the padding of last packets. Headers have a column of their own.
+Counted, not timed: calls of four ranks through the embedded switch. What counts are the lanes of the packets
+sent, all of them: the call's description, magnitude keys, index, values and the padding of last packets, but
+no retransmissions. Headers have a column of their own.
 """
 
 from __future__ import annotations
@@ -12,27 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from switchreduce import Communicator
 from switchreduce.p4.builds import Build, load_build
 from switchreduce.p4.packet import LANE_BYTES, datagram_bytes, envelope_bytes
+from switchreduce.sim.bench.cluster import run_ranks, running_cluster
 from switchreduce.sim.bench.gradients import Array, alike, independent
 from switchreduce.sim.bench.measure import Settings
 from switchreduce.sim.bench.rows import Row, Target, counted_row
 from switchreduce.sim.data import load_recorded_gradients
-from switchreduce.sim.job import SWITCH_ADDRESS, SimulatedJob
-from switchreduce.sim.network import VirtualNetwork
-from switchreduce.sim.target import Switch, load_program
-from switchreduce.worker import codec, collective
-from switchreduce.worker.collective import CODECS, CallSpec
-from switchreduce.worker.transport.session import Segment
+from switchreduce.worker import codec
 
 RANKS = 4
 SIZE, QUICK_SIZE = 4 * codec.BLOCK, codec.BLOCK
 DENSITIES = (0.01, 0.05, 0.2)
 TARGETS = {"packed": Target(1.05, at_most=True), "sketch": Target(1.25, at_most=True)}
 BUILD = "wide256"
-SLOTS = 256
-LEG_S = 1e-5  # virtual time from rank to switch or back
-LIMIT_S = 600.0  # virtual time
+CALLS = 3  # of which the last counts: a job's later calls know how large the union was
 
 
 @dataclass(frozen=True)
@@ -76,16 +71,16 @@ def run(settings: Settings) -> list[Row]:
         cases[f"independent {density:.0%}"] = lambda p=density: independent(RANKS, size, p, seed=1)  # type: ignore[misc]
     cases["MovieLens"] = lambda: [x[:size] for x in load_recorded_gradients()]
     build = load_build(BUILD)
-    switch = Switch(load_program(build.json_path), progress=settings.say)
     rows = []
-    for case, make in cases.items():
-        arrays = make()
-        bound = entropy_bound(arrays)
-        for name, target in TARGETS.items():
-            if name in CODECS:
+    settings.say("starting switch and controller")
+    with running_cluster(BUILD) as controller:
+        for case, make in cases.items():
+            arrays = make()
+            bound = entropy_bound(arrays)
+            for name, target in TARGETS.items():
                 settings.say(f"{case}, {name}")
-                rows.append(_row(f"{case}, {name}", bound, count_packets(switch, build, arrays, name), build,
-                                 arrays[0].size, target))  # fmt: skip
+                packets = count_packets(controller, arrays, name)
+                rows.append(_row(f"{case}, {name}", bound, packets, build, arrays[0].size, target))
     return rows
 
 
@@ -105,51 +100,18 @@ def _row(name: str, bound: Bound, packets: int, build: Build, size: int, target:
     )  # fmt: skip
 
 
-def count_packets(switch: Switch, build: Build, arrays: list[Array], name: str) -> int:
-    """Packets that each rank sends for one call with codec ``name``. The result is checked."""
-    network = VirtualNetwork(switch, build, SWITCH_ADDRESS, lambda *_: (LEG_S,))
-    rows = collective.arena_rows(build.lanes)
-    job = SimulatedJob(switch, build, network, len(arrays), SLOTS, rows)
-    spec = CallSpec(0, "float32", arrays[0].shape, "sum", name)
-    outs = [np.empty_like(x) for x in arrays]
-    calls = [
-        _Call(
-            collective.allreduce(
-                engine, spec, len(arrays), codec.scan(x).keys, x, out, codec.Workspace()
-            )
-        )
-        for engine, x, out in zip(job.engines, arrays, outs, strict=True)
-    ]  # fmt: skip
-    while True:
-        for call in calls:
-            call.advance()
-        if all(call.finished for call in calls):
-            break
-        network.run(lambda: any(call.can_advance for call in calls), LIMIT_S)
-    job.close()
-    if any(out.tobytes() != codec.exact_allreduce(arrays).result.tobytes() for out in outs):
+def count_packets(controller: str, arrays: list[Array], name: str) -> int:
+    """Packets, each sent once, that a rank needs for a call with codec ``name``. The result is checked."""
+
+    def calls(communicator: Communicator, rank: int) -> tuple[int, bytes]:
+        for _ in range(CALLS):
+            array = arrays[rank].copy()
+            report = communicator.allreduce(array, codec=name)
+        return report.packets_sent - report.retransmits, array.tobytes()
+
+    counts, results = zip(*run_ranks(controller, f"wire-{name}", len(arrays), calls), strict=True)
+    if set(results) != {codec.exact_allreduce(arrays).result.tobytes()}:
         raise AssertionError(f"{name} did not give the exact sum")
-    sent = {engine.stats.sent for engine in job.engines}
-    if len(sent) != 1 or any(engine.stats.retransmits for engine in job.engines):
-        raise AssertionError(f"without losses the ranks sent {sent} packets")
-    return sent.pop()
-
-
-class _Call:
-    """A rank's call, taken on as far as the results that are there allow."""
-
-    def __init__(self, steps: collective.Steps) -> None:
-        self._steps = steps
-        self._wanted: Segment | None = None
-        self.finished = False
-
-    @property
-    def can_advance(self) -> bool:
-        return not self.finished and (self._wanted is None or self._wanted.done)
-
-    def advance(self) -> None:
-        while self.can_advance:
-            try:
-                self._wanted = next(self._steps)
-            except StopIteration:
-                self.finished = True
+    if len(set(counts)) != 1:
+        raise AssertionError(f"the ranks sent {counts} packets")
+    return int(counts[0])

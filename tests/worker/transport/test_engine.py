@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchreduce.p4.builds import load_build
-from switchreduce.sim.job import SWITCH_ADDRESS, SimulatedJob
 from switchreduce.sim.network import Direction, VirtualNetwork
 from switchreduce.worker.transport.engine import Op, Session, SlotEngine
-from tests.worker.transport.simulated import combined, perfect, queue_all
+from tests.worker.transport.simulated import SWITCH_ADDRESS, SimulatedJob, combined, perfect, queue_all
 
 BUILD = load_build("wide256")
 VIRTUAL_LIMIT = 600.0  # s
