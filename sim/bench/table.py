@@ -42,15 +42,17 @@ def _cells(row: Row) -> list[str]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """What is compared, once for all rows that compare the same."""
+    """What is compared and what is missing, once for all rows of which it is true."""
     names: dict[str, list[str]] = {}
     for row in rows:
         text = f"against {row.against}" + (f"; {row.note}" if row.note else "")
         names.setdefault(text, []).append(row.name)
-    notes = [
+    for row in rows:
+        if row.missing:
+            names.setdefault(f"MISSING: {row.missing}", []).append(row.name)
+    return [
         f"  {'all' if len(same) == len(rows) else ', '.join(same)}: {text}" for text, same in names.items()
     ]
-    return notes + [f"  MISSING {row.name}: {row.missing}" for row in rows if row.missing]
 
 
 def _number(value: float | None) -> str:
