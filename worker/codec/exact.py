@@ -106,9 +106,7 @@ def digitise(
     digits = np.empty(coordinates.size, np.int32)
     if block.coordinates.size:
         cursors = np.cumsum(counts) - counts
-        list_digits(
-            values, read_only(positions), union.size, *layout, cursors, index, coordinates, digits
-        )
+        list_digits(values, read_only(positions), union.size, *layout, cursors, index, coordinates, digits)
     return QuantisedBlock(size, index, coordinates, digits)
 
 

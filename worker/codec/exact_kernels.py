@@ -52,7 +52,9 @@ def lowest_bit(typingctx: Any, word: Any) -> tuple[Any, Any]:
 def _take_apart(bits: Any, precision: Any, exponent_bits: Any) -> Any:
     """(significand as uint64, position) of a coordinate; infinity and NaN as if the format went on."""
     word = np.uint64(bits)
-    field = np.int64((word >> np.uint64(precision - 1)) & ((np.uint64(1) << np.uint64(exponent_bits)) - np.uint64(1)))
+    field = np.int64(
+        (word >> np.uint64(precision - 1)) & ((np.uint64(1) << np.uint64(exponent_bits)) - np.uint64(1))
+    )
     normal = np.int64(field > 0)
     significand = word & ((np.uint64(1) << np.uint64(precision - 1)) - np.uint64(1))
     significand |= np.uint64(normal) << np.uint64(precision - 1)
@@ -77,9 +79,7 @@ def _nonzero_word(bits: Any, start: int, mask: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def survey(
-    bits: Any, mask: Any, precision: int, exponent_bits: int, starts: Any, ends: Any
-) -> int:
+def survey(bits: Any, mask: Any, precision: int, exponent_bits: int, starts: Any, ends: Any) -> int:
     """Count the coordinates that are not zero, and where their bits lie; returns how many there are.
 
     starts[p] counts those whose lowest set bit is at position p, ends[p] those whose highest is at p - 1.
