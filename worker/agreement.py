@@ -65,37 +65,31 @@ class Agreed:
     nonzeros: int  # of the rank that has most, as it estimates them
 
 
-def refuse(engine: SlotEngine, spec: CallSpec) -> Steps:
-    """Take part in a call only to say that this rank cannot make it. Raises Refused or Disagreement."""
-    yield from _exchange(engine, spec, np.zeros(0, np.uint32), 0, 0, refusal=True)
-
-
-def agree(
-    engine: SlotEngine, spec: CallSpec, keys: np.ndarray, way: Way, nonzeros: int
-) -> Generator[Segment | None, None, Agreed]:
-    """Check that all ranks make the call, and combine their keys and votes.
-
-    Raises Disagreement or Refused.
-    """
-    combined, number, most = yield from _exchange(engine, spec, keys, way.number, nonzeros, refusal=False)
-    return Agreed(combined, Way.from_number(number), most)
-
-
-def _exchange(
-    engine: SlotEngine, spec: CallSpec, keys: np.ndarray, way: int, nonzeros: int, refusal: bool
-) -> Generator[Segment | None, None, tuple[np.ndarray, int, int]]:
-    """Keys beyond the first chunk wait until the ranks agree, so that a call that fails here has used one
-    chunk on every rank, whatever it looked like there, and the next call finds all ranks in step."""
+def offer(
+    engine: SlotEngine, spec: CallSpec, keys: np.ndarray, way: Way, nonzeros: int, refusal: bool = False
+) -> Segment:
+    """Queue the first chunk of a call, with what this rank has to say; `settle` takes the answer."""
     head = _allocate(engine, 1)
     lanes = head.lanes.reshape(-1)
-    room = lanes.size - FIRST_KEY
     lanes[FINGERPRINT] = spec.fingerprint()
     lanes[COMPLEMENT] = ~lanes[FINGERPRINT]
     lanes[REFUSAL] = refusal
-    lanes[WAY] = way
+    lanes[WAY] = way.number
     lanes[NONZEROS] = nonzeros
+    room = lanes.size - FIRST_KEY
     lanes[FIRST_KEY : FIRST_KEY + min(keys.size, room)] = keys[:room]
     engine.queue(head)
+    return head
+
+
+def settle(engine: SlotEngine, head: Segment, keys: np.ndarray) -> Generator[Segment | None, None, Agreed]:
+    """Wait for the answer to `offer` and return what the ranks agreed on.
+
+    Raises Disagreement or Refused. Keys beyond the first chunk wait until the ranks agree: only then do all
+    send as many.
+    """
+    lanes = head.lanes.reshape(-1)
+    room = lanes.size - FIRST_KEY
     yield head
     agreed = bool((lanes[FINGERPRINT] == ~lanes[COMPLEMENT]).all())
     refused = bool(lanes[REFUSAL])
@@ -106,19 +100,24 @@ def _exchange(
         raise Refused
     if not agreed:
         raise Disagreement
-    if keys.size <= room:
-        return combined, way, nonzeros
-    rest = _allocate(engine, chunks_for(keys.size - room, engine.lanes))
-    lanes = rest.lanes.reshape(-1)
-    lanes[: keys.size - room] = keys[room:]
-    engine.queue(rest)
-    yield rest
-    combined = np.concatenate([combined, lanes[: keys.size - room]])
-    engine.release(rest)
-    return combined, way, nonzeros
+    if keys.size > room:
+        rest = _allocate(engine, chunks_for(keys.size - room, engine.lanes))
+        lanes = rest.lanes.reshape(-1)
+        lanes[: keys.size - room] = keys[room:]
+        engine.queue(rest)
+        yield rest
+        combined = np.concatenate([combined, lanes[: keys.size - room]])
+        engine.release(rest)
+    return Agreed(combined, Way.from_number(way), nonzeros)
+
+
+def refuse(engine: SlotEngine, spec: CallSpec) -> Steps:
+    """Take part in a call only to say that this rank cannot make it. Raises Refused or Disagreement."""
+    nothing = np.zeros(0, np.uint32)
+    yield from settle(engine, offer(engine, spec, nothing, Way("packed"), 0, refusal=True), nothing)
 
 
 def _allocate(engine: SlotEngine, chunks: int) -> Segment:
     segment = engine.allocate(Op.MAX, chunks)
-    assert segment is not None, "a call begins with an empty arena, which holds its keys"
+    assert segment is not None, "a call's keys come before its values, into an arena that holds them all"
     return segment

@@ -13,7 +13,7 @@ from switchreduce.errors import SwitchReduceError, UsageError
 from switchreduce.worker.stream import DTYPES
 
 OPS = ("sum", "mean")
-CODECS = ("auto", "packed", "sketch", "dense")
+CODECS = ("auto", "packed", "sketch", "exact", "dense")
 
 Arrays: TypeAlias = "np.ndarray | Sequence[np.ndarray]"
 
@@ -31,6 +31,11 @@ class CallSpec:
     def __str__(self) -> str:
         shapes = str(self.shapes[0]) if len(self.shapes) == 1 else f"[{', '.join(map(str, self.shapes))}]"
         return f"{self.op} of {self.dtype} {shapes} with codec {self.codec} as call {self.number}"
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Calls of one kind are likely to be alike: in training, the same layers again and again."""
+        return (self.dtype, self.shapes, self.op, self.codec)
 
     def fingerprint(self) -> np.ndarray:
         """uint32 (2,)."""

@@ -9,29 +9,39 @@ Steps:
   1. One MAX chunk says whether the ranks make the same call (a fingerprint and its complement both come back
      unchanged only if all sent the same) and whether a rank refuses to; its other lanes carry the ranks'
      votes (agreement.py) and the magnitude keys of the first blocks. More chunks carry the rest.
-  2. A block at a time: the index (OR), in one or more levels, and, once the union is known, the values (SUM).
-     Blocks overlap (pipeline.py), so that their round trips hide.
+  2. A block at a time (blocks.py): the index (OR), in one or more levels, and, once the union is known, the
+     values (SUM). Blocks overlap (pipeline.py), so that their round trips hide.
+
+A small call spends its time in round trips. If one like it was made before, its blocks take their first step
+together with step 1, at the scales of that call; should the scales turn out otherwise, that was in vain and
+the blocks begin again.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from switchreduce.errors import SumOverflowError
 from switchreduce.worker import codec
-from switchreduce.worker.agreement import Agreed, Way, agree
+from switchreduce.worker.agreement import Agreed, Way, offer, settle
+from switchreduce.worker.blocks import BlockSender
 from switchreduce.worker.calls import CallSpec
-from switchreduce.worker.codec import BlockScale, Plan, UnionSearch, Workspace
-from switchreduce.worker.pipeline import Block, allocate, chunks_for, run_blocks
-from switchreduce.worker.stream import Stream, narrow
-from switchreduce.worker.transport.engine import Op, Segment, SlotEngine
+from switchreduce.worker.codec import BlockScale, ExactScale
+from switchreduce.worker.pipeline import Block, Steps, chunks_for, run_blocks
+from switchreduce.worker.stream import Stream
+from switchreduce.worker.transport.engine import Segment, SlotEngine
 
 # Lanes that the segments of one call hold together at most: values of four blocks with two limbs each, as
 # many as the pipeline has under way, and the levels of their indexes.
-ARENA_LANES = 4 * 2 * codec.BLOCK + 24 * codec.index_lanes(codec.BLOCK)
+LARGEST_SEGMENT = 2 * codec.BLOCK
+ARENA_LANES = 4 * LARGEST_SEGMENT + 24 * codec.index_lanes(codec.BLOCK)
+
+FORESEEN_CHUNKS = 64  # that a call sends before it knows the ranks' keys, at most
+FORESEEN_CALLS = 1024  # kinds of calls whose outcome is remembered
 
 
 def arena_rows(lanes: int) -> int:
@@ -39,105 +49,169 @@ def arena_rows(lanes: int) -> int:
     return chunks_for(ARENA_LANES, lanes)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Piece:
+    """Coordinates [start, stop), which take their steps together, and their scale."""
+
+    start: int
+    stop: int
+    scale: BlockScale | ExactScale
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a call learned that the next one like it can use; the same on all ranks."""
 
     agreed: Agreed
-    union: int = 0  # coordinates that are not zero on some rank
+    pieces: tuple[Piece, ...]
+    unions: dict[int, int]  # by start of a piece: coordinates that are not zero on some rank
+
+    @property
+    def union(self) -> int:
+        return sum(self.unions.values())
+
+
+class Foresight:
+    """The outcomes of the latest small calls, by kind.
+
+    Every rank puts and gets the same, so all know the same.
+    """
+
+    def __init__(self) -> None:
+        self._outcomes: OrderedDict[tuple[object, ...], Outcome] = OrderedDict()
+
+    def get(self, kind: tuple[object, ...]) -> Outcome | None:
+        return self._outcomes.get(kind)
+
+    def put(self, kind: tuple[object, ...], outcome: Outcome) -> None:
+        if len(outcome.pieces) <= FORESEEN_CHUNKS:
+            self._outcomes[kind] = outcome
+            self._outcomes.move_to_end(kind)
+            while len(self._outcomes) > FORESEEN_CALLS:
+                self._outcomes.popitem(last=False)
 
 
 @dataclass
 class Call:
-    """One call on its way: its input, its result and what becomes known meanwhile."""
+    """One call on its way. ``foreseen``: the outcome of the last call like it, the same on all ranks."""
 
     engine: SlotEngine
     spec: CallSpec
     world_size: int
     stream: Stream
-    out: np.ndarray  # of the stream's dtype and size
-    workspace: Workspace
-    overflow: int = -1  # coordinate of the first sum that does not fit
-    union: int = 0
-    scales: list[BlockScale] = field(default_factory=list)
+    sender: BlockSender
+    foreseen: Outcome | None = None
 
     def steps(self, keys: np.ndarray, way: Way, nonzeros: int) -> Generator[Segment | None, None, Outcome]:
-        """Write the sum or mean over ranks into ``out``.
+        """Write the sum or mean over ranks into the sender's ``out``.
 
-        ``keys`` are the magnitude keys of the stream's blocks, ``way`` and ``nonzeros`` this rank's votes.
-        Raises Disagreement, Refused or, once every block has been through the switch, SumOverflowError; the
-        same on every rank.
+        ``keys`` are those of the stream's blocks, ``way`` and ``nonzeros`` this rank's votes. Raises
+        Disagreement, Refused or, once every block has been through the switch, SumOverflowError; the same on
+        every rank.
         """
-        agreed = yield from agree(self.engine, self.spec, keys, way, nonzeros)
-        self.scales = [
-            BlockScale.from_key(self.stream.wide, int(key), self.world_size) for key in agreed.keys
-        ]
-        yield from run_blocks(self._blocks(agreed.way))
-        if self.overflow >= 0:
-            number, index = self.stream.locate(self.overflow)
+        head = offer(self.engine, self.spec, keys, way, nonzeros)
+        begun = self._begin_foreseen()
+        agreed = yield from settle(self.engine, head, keys)
+        pieces = tuple(self._pieces(agreed))
+        for piece in pieces:
+            if piece.scale.is_empty:
+                self.sender.out[piece.start : piece.stop] = 0
+        if begun and self.foreseen is not None and pieces == self.foreseen.pieces:
+            yield from run_blocks((), begun)
+        else:
+            yield from self._discard(begun)
+            yield from run_blocks(self._blocks(pieces, agreed.way))
+        if self.sender.overflow >= 0:
+            number, index = self.stream.locate(self.sender.overflow)
             which = f" of array {number}" if len(self.spec.shapes) > 1 else ""
             raise SumOverflowError(
                 f"the sum at index {index}{which} does not fit {self.spec.dtype}; no array was changed"
             )
-        return Outcome(agreed, self.union)
+        return Outcome(agreed, pieces, dict(self.sender.unions))
 
-    def _blocks(self, way: Way) -> Iterator[Block]:
-        for number, scale in enumerate(self.scales):
+    def _pieces(self, agreed: Agreed) -> Iterator[Piece]:
+        for number in range(codec.block_count(self.stream.size)):
             start = number * codec.BLOCK
             stop = min(start + codec.BLOCK, self.stream.size)
-            if scale.is_empty:
-                self.out[start:stop] = 0
-            elif way.codec == "dense":
-                yield self._dense_block(start, stop, scale)
+            if agreed.way.codec != "exact":
+                key = int(agreed.keys[number])
+                yield Piece(start, stop, BlockScale.from_key(self.stream.wide, key, self.world_size))
+                continue
+            part = agreed.keys[number * codec.EXACT_KEYS :][: codec.EXACT_KEYS]
+            scale = ExactScale.from_keys(self.stream.dtype, part, self.world_size)
+            step = codec.BLOCK
+            while scale.limbs * step > LARGEST_SEGMENT:
+                step //= 2
+            for first in range(start, stop, step):
+                yield Piece(first, min(first + step, stop), scale)
+
+    def _blocks(self, pieces: tuple[Piece, ...], way: Way) -> Iterator[Block]:
+        for piece in pieces:
+            if not piece.scale.is_empty:
+                yield self._block(piece, way)
+
+    def _block(self, piece: Piece, way: Way) -> Block:
+        start, stop, scale = piece.start, piece.stop, piece.scale
+        if isinstance(scale, ExactScale):
+            return self.sender.exact(start, stop, scale, way.shape)
+        if way.codec == "dense":
+            return self.sender.dense(start, stop, scale)
+        send = self.sender.sketch if way.codec == "sketch" else self.sender.packed
+        return send(start, stop, scale, way.shape)
+
+    # -- before the keys are known --------------------------------------------------------------------
+
+    def _begin_foreseen(self) -> list[tuple[Block, Segment]]:
+        """Blocks that have taken their first step at the foreseen scales, and what each waits for; none where
+        that is not worth it."""
+        if self.foreseen is None or self.foreseen.agreed.way.codec == "exact":
+            return []
+        # fewer than a lap of the slots, so that the ranks find into step if they must abandon these chunks
+        if self._foreseen_chunks() > min(FORESEEN_CHUNKS, self.engine.session.slots - 1):
+            return []
+        begun = []
+        for piece in self.foreseen.pieces:
+            if piece.scale.is_empty:
+                continue
+            if self._goes_at_once(piece):
+                assert isinstance(piece.scale, BlockScale)
+                expected = self.foreseen.unions[piece.start]
+                block = self.sender.sketch_at_once(piece.start, piece.stop, piece.scale, expected)
             else:
-                yield self._sparse_block(start, stop, scale, way)
+                block = self._block(piece, self.foreseen.agreed.way)
+            segment = next(block)
+            assert segment is not None, "the arena has room for the first steps of a small call"
+            begun.append((block, segment))
+        return begun
 
-    def _dense_block(self, start: int, stop: int, scale: BlockScale) -> Block:
-        plan = codec.plan_dense(stop - start, scale.limbs)
-        segment = yield from allocate(self.engine, Op.SUM, plan.lanes)
-        codec.encode_values(self.stream.values(start, stop), scale, lanes_of(segment, plan.lanes))
-        self.engine.queue(segment)
-        yield segment
-        self.union += stop - start
-        self._decode(segment, plan, scale, start, stop)
+    def _foreseen_chunks(self) -> int:
+        assert self.foreseen is not None
+        chunks = 0
+        for piece in self.foreseen.pieces:
+            size = piece.stop - piece.start
+            if piece.scale.is_empty:
+                continue
+            if self.foreseen.agreed.way.codec == "dense":
+                chunks += chunks_for(size * piece.scale.limbs, self.engine.lanes)
+                continue
+            chunks += chunks_for(codec.index_lanes(size), self.engine.lanes)
+            if self._goes_at_once(piece):
+                blind = codec.plan_blind(self.foreseen.unions[piece.start], size)
+                chunks += chunks_for(blind.lanes, self.engine.lanes)
+        return chunks
 
-    def _sparse_block(self, start: int, stop: int, scale: BlockScale, way: Way) -> Block:
-        quantised = codec.quantise(self.stream.values(start, stop), scale)
-        search = UnionSearch(quantised.index, quantised.size, way.shape)
-        while not search.done:
-            segment = yield from allocate(self.engine, Op.OR, search.lanes)
-            search.write(lanes_of(segment, search.lanes))
-            self.engine.queue(segment)
+    def _goes_at_once(self, piece: Piece) -> bool:
+        assert self.foreseen is not None
+        expected = self.foreseen.unions.get(piece.start)
+        if self.foreseen.agreed.way.codec != "sketch" or piece.scale.limbs != 1 or expected is None:
+            return False
+        size = piece.stop - piece.start
+        return codec.plan_blind(expected, size).buckets < size
+
+    def _discard(self, begun: list[tuple[Block, Segment]]) -> Steps:
+        """Let what was sent in vain come back: all ranks sent it, so it does."""
+        for segment in list(self.sender.open):
             yield segment
-            search.read(lanes_of(segment, search.lanes))
-            self.engine.release(segment)
-        union = search.coordinates
-        self.union += union.size
-        if way.codec == "sketch":
-            plan = codec.plan_sketch(union, quantised.size, scale.limbs, self.workspace)
-        else:
-            plan = codec.plan_packed(union, quantised.size, scale.limbs)
-        segment = yield from allocate(self.engine, Op.SUM, plan.lanes)
-        codec.encode(quantised, plan, lanes_of(segment, plan.lanes))
-        self.engine.queue(segment)
-        del quantised, search
-        yield segment
-        self._decode(segment, plan, scale, start, stop)
-
-    def _decode(self, segment: Segment, plan: Plan, scale: BlockScale, start: int, stop: int) -> None:
-        target = self.out[start:stop]
-        result = target
-        if scale.dtype != target.dtype:
-            result = self.workspace.take("wide", scale.dtype, stop - start)
-        lanes = lanes_of(segment, plan.lanes)
-        overflow = codec.decode(lanes, plan, scale, result, self.spec.op, self.workspace)  # type: ignore[arg-type]
-        self.engine.release(segment)
-        if result is not target:
-            narrow(result, target)
-        if overflow >= 0 and not 0 <= self.overflow < start:
-            self.overflow = start + overflow
-
-
-def lanes_of(segment: Segment, count: int) -> np.ndarray:
-    """The first ``count`` lanes of a segment: what its chunks carry besides padding."""
-    return segment.lanes.reshape(-1)[:count]
+            self.sender.release(segment)
+        for block, _ in begun:
+            block.close()

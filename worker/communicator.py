@@ -26,9 +26,10 @@ from switchreduce.p4.builds import build_with_lanes, constants
 from switchreduce.p4.packet import datagram_dtype
 from switchreduce.worker import collective
 from switchreduce.worker.agreement import Disagreement, Refused, refuse
+from switchreduce.worker.blocks import BlockSender
 from switchreduce.worker.calls import Arrays, CallSpec, arrays_of, check_arguments, describe_call
 from switchreduce.worker.codec import Workspace
-from switchreduce.worker.collective import Call
+from switchreduce.worker.collective import Call, Foresight
 from switchreduce.worker.membership import Membership
 from switchreduce.worker.planner import Planner
 from switchreduce.worker.stream import Stream
@@ -104,6 +105,7 @@ class Communicator:
         self._broken: SwitchReduceError | None = None
         self._workspace = Workspace()
         self._planner = Planner(world_size)
+        self._foreseen = Foresight()
         self._network_seconds = 0.0  # outside the codec, in all calls
         self._scratch = np.empty(0, np.uint8)
         invitation = membership.invitation
@@ -219,7 +221,8 @@ class Communicator:
             self._run_or_explain(refuse(self._engine, spec), spec, problem)
             raise problem
         way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.smoothed)
-        call = Call(self._engine, spec, self.world_size, stream, out, self._workspace)
+        sender = BlockSender(self._engine, stream, out, op, self._workspace)  # type: ignore[arg-type]
+        call = Call(self._engine, spec, self.world_size, stream, sender, self._foreseen.get(spec.kind))
         before = (self._network_seconds, self._engine.stats.sent)
         outcome = self._run_or_explain(call.steps(keys, way, nonzeros), spec, None)
         self._planner.learn(
@@ -230,6 +233,7 @@ class Communicator:
             self._network_seconds - before[0],
             (self._engine.stats.sent - before[1]) * self._engine.lanes,
         )
+        self._foreseen.put(spec.kind, outcome)
         stream.write_back(out, arrays)
         return outcome.agreed.way.codec
 
@@ -245,7 +249,8 @@ class Communicator:
             raise problem
         try:
             stream = Stream(arrays)
-            scan = stream.scan()
+            is_exact = codec == "exact" and stream.dtype.kind != "i"
+            scan = stream.scan_exact(self.world_size) if is_exact else stream.scan()
             out = self._result_buffer(stream)
         except MemoryError:
             size = sum(array.nbytes for array in arrays)
@@ -268,9 +273,11 @@ class Communicator:
     def _run_or_explain(
         self, steps: Generator[Segment | None, None, Any], spec: CallSpec, problem: SwitchReduceError | None
     ) -> Any:
+        first = self._engine.next_chunk
         try:
             return self._run(steps)
         except (Refused, Disagreement):
+            self._engine.abandon(first)
             self._explain(spec, problem)
 
     def _run(self, steps: Generator[Segment | None, None, Any]) -> Any:
@@ -280,8 +287,9 @@ class Communicator:
             except StopIteration as finished:
                 return finished.value
             if segment is None:
-                rounds = iter((False, True))
-                self._drive(lambda rounds=rounds: next(rounds))  # type: ignore[misc]
+                if not self._engine.idle:  # else there is nothing to wait for
+                    rounds = iter((False, True))
+                    self._drive(lambda rounds=rounds: next(rounds))  # type: ignore[misc]
             elif not segment.done:
                 self._drive(lambda segment=segment: segment.done)  # type: ignore[misc]
 

@@ -27,11 +27,14 @@ class _Active:
     turn: int  # when it queued that
 
 
-def run_blocks(blocks: Iterable[Block]) -> Steps:
-    """Resume the blocks, oldest first, each LAG turns after its last step; every turn begins one more."""
+def run_blocks(blocks: Iterable[Block], begun: Iterable[tuple[Block, Segment]] = ()) -> Steps:
+    """Resume the blocks, oldest first, each LAG turns after its last step; every turn begins one more.
+
+    ``begun`` are blocks that have taken their first step, with what they wait for.
+    """
     waiting = iter(blocks)
     more = True
-    active: list[_Active] = []
+    active = [_Active(block, segment, -LAG) for block, segment in begun]
     for turn in count():
         for item in list(active):
             if more and turn - item.turn < LAG:

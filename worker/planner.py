@@ -42,17 +42,19 @@ class Planner:
 
         ``round_trip`` in seconds, 0.0 while unknown.
         """
-        if spec.codec == "dense" or stream.size == 0:
+        # integers need no digits to be exact
+        codec_name = "packed" if spec.codec == "exact" and stream.dtype.kind == "i" else spec.codec
+        if codec_name == "dense" or stream.size == 0:
             return Way("dense"), 0
         if stream.size <= TINY:
-            return Way("dense" if spec.codec == "auto" else spec.codec), 0
+            return Way("dense" if codec_name == "auto" else codec_name), 0
         occupancy = codec.look(stream.sample())
-        copies = self._copies.get(_kind(spec), float(self.world_size))
+        copies = self._copies.get(spec.kind, float(self.world_size))
         bit = self.seconds_a_lane / 32
         a_level = round_trip / stream.size + LEVEL_NS * 1e-9
         place, bits = codec.best_shape(occupancy, copies, a_level / bit)
-        way = Way("packed" if spec.codec == "auto" else spec.codec, SHAPES[place])
-        if spec.codec == "auto":
+        way = Way("packed" if codec_name == "auto" else codec_name, SHAPES[place])
+        if codec_name == "auto":
             sparse = self._sparse_seconds(occupancy, copies, bits, stream.size) + round_trip
             dense = stream.size * (self.seconds_a_lane + DENSE_NS * 1e-9)
             if dense <= sparse:
@@ -71,10 +73,10 @@ class Planner:
         if lanes >= MEASURED_LANES:
             self.seconds_a_lane += GAIN * (network_seconds / lanes - self.seconds_a_lane)
         if agreed.way.codec != "dense" and agreed.nonzeros > 0:
-            self._copies[_kind(spec)] = independent_copies(
+            self._copies[spec.kind] = independent_copies(
                 agreed.nonzeros / size, union / size, self.world_size
             )
-            self._copies.move_to_end(_kind(spec))
+            self._copies.move_to_end(spec.kind)
             while len(self._copies) > REMEMBERED:
                 self._copies.popitem(last=False)
 
@@ -84,7 +86,3 @@ def independent_copies(density: float, union: float, world_size: int) -> float:
     if not 0 < density < 1 or not 0 < union < 1:
         return 1.0
     return min(max(math.log1p(-union) / math.log1p(-density), 1.0), float(world_size))
-
-
-def _kind(spec: CallSpec) -> tuple[object, ...]:
-    return (spec.dtype, spec.shapes)

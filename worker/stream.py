@@ -43,10 +43,13 @@ class Stream:
 
     def values(self, start: int, stop: int) -> np.ndarray:
         """Coordinates [start, stop) as a contiguous array of dtype ``wide``: a view where one can be had."""
+        raw = self.raw(start, stop)
+        return raw if self.wide == self.dtype else widen(raw)
+
+    def raw(self, start: int, stop: int) -> np.ndarray:
+        """Coordinates [start, stop) as a contiguous array of the arrays' own dtype."""
         parts = list(self._parts(start, stop))
-        if len(parts) == 1:
-            return widen(parts[0]) if self.wide != self.dtype else parts[0]
-        return np.concatenate([widen(part) if self.wide != self.dtype else part for part in parts])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _parts(self, start: int, stop: int) -> Iterator[np.ndarray]:
         number = bisect_right(self._ends, start)
@@ -64,9 +67,7 @@ class Stream:
         return number, tuple(int(i) for i in np.unravel_index(inside, self._shapes[number]))
 
     def scan(self, block: int = codec.BLOCK) -> Scan:
-        """The codec's scan of all blocks."""
-        if len(self._pieces) == 1 and self.wide == self.dtype:
-            return codec.scan(self._pieces[0], block)
+        """The codec's scan of all blocks: keys uint32[blocks]."""
         keys = np.zeros(codec.block_count(self.size, block), np.uint32)
         for number in range(keys.size):
             start = number * block
@@ -75,6 +76,17 @@ class Stream:
                 return Scan(keys, start + found.first_nonfinite)
             keys[number] = found.keys[0]
         return Scan(keys, -1)
+
+    def scan_exact(self, world_size: int, block: int = codec.BLOCK) -> Scan:
+        """The exact codec's: keys uint32[blocks * EXACT_KEYS], a block's together."""
+        keys = np.zeros((codec.block_count(self.size, block), codec.EXACT_KEYS), np.uint32)
+        for number in range(keys.shape[0]):
+            start = number * block
+            found = codec.scan_exact(self.raw(start, min(start + block, self.size)), world_size, block)
+            if found.first_nonfinite >= 0:
+                return Scan(keys.reshape(-1), start + found.first_nonfinite)
+            keys[number] = found.keys[:, 0]
+        return Scan(keys.reshape(-1), -1)
 
     def sample(self) -> np.ndarray:
         """Some of the coordinates, in long runs, that stand for all: the largest array."""

@@ -1,0 +1,409 @@
+"""The exact codec's loops, compiled by numba without the GIL and cached on disk.
+
+``bits`` are coordinates viewed as unsigned integers of their width; ``precision`` and ``exponent_bits``
+describe their format (see exact_format.py). A magnitude is ``significand * 2**position``, counted in units of
+the format's smallest subnormal. The loops check nothing; the functions that call them do.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from switchreduce.worker.codec.kernels import BATCH, WORD, above, popcount, trailing_zeros
+
+EMPTY = 255  # limb of a coordinate that no digit has been added to
+WIDE = 254  # ... whose digits span more than two limbs; a window has at most 133
+FRACTION = 4  # digits of at least 16 bits below the window, so that a quotient has 64 bits
+
+# An exponent field or a position divided by the digits' width: multiply and shift, exact for dividends below
+# 4096 and divisors of 16 to 31, as the product is too large by less than 4096 / 2**20 < 1 / 31.
+_RECIPROCAL_SHIFT = 20
+
+
+def reciprocal(digit_bits: int) -> int:
+    """What ``_quotient`` multiplies by to divide by ``digit_bits``."""
+    return (1 << _RECIPROCAL_SHIFT) // digit_bits + 1
+
+
+@intrinsic
+def leading_zeros(typingctx: Any, word: Any) -> tuple[Any, Any]:
+    """Number of zero bits above the highest set bit of a uint64, as intp; 64 if there is none."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.intp(types.uint64), codegen
+
+
+@intrinsic
+def lowest_bit(typingctx: Any, word: Any) -> tuple[Any, Any]:
+    """Position of the lowest set bit of a uint64, as intp; 64 if there is none."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.intp(types.uint64), codegen
+
+
+@njit(inline="always")
+def _take_apart(bits: Any, precision: Any, exponent_bits: Any) -> Any:
+    """(significand as uint64, position) of a coordinate; infinity and NaN as if the format went on."""
+    word = np.uint64(bits)
+    field = np.int64(
+        (word >> np.uint64(precision - 1)) & ((np.uint64(1) << np.uint64(exponent_bits)) - np.uint64(1))
+    )
+    normal = np.int64(field > 0)
+    significand = word & ((np.uint64(1) << np.uint64(precision - 1)) - np.uint64(1))
+    significand |= np.uint64(normal) << np.uint64(precision - 1)
+    return significand, field - normal
+
+
+@njit(inline="always")
+def _quotient(dividend: Any, inverse: Any) -> Any:
+    return (dividend * inverse) >> np.int64(_RECIPROCAL_SHIFT)
+
+
+@njit(inline="always")
+def _nonzero_word(bits: Any, start: int, mask: Any) -> Any:
+    """uint32 whose bit i says whether coordinate start + i is there and not zero."""
+    if start + WORD <= bits.size:
+        return above(bits, start, mask, bits.dtype.type(0))
+    word = np.uint32(0)
+    for i in range(bits.size - start):
+        if bits[start + i] & mask:
+            word |= np.uint32(1) << np.uint32(i)
+    return word
+
+
+@njit(cache=True, nogil=True)
+def survey(bits: Any, mask: Any, precision: int, exponent_bits: int, starts: Any, ends: Any) -> int:
+    """Count the coordinates that are not zero, and where their bits lie; returns how many there are.
+
+    starts[p] counts those whose lowest set bit is at position p, ends[p] those whose highest is at p - 1.
+    """
+    starts[:] = 0
+    ends[:] = 0
+    count = 0
+    for start in range(0, bits.size, WORD):
+        word = _nonzero_word(bits, start, mask)
+        count += popcount(word)
+        while word:
+            significand, position = _take_apart(bits[start + trailing_zeros(word)], precision, exponent_bits)
+            starts[position + lowest_bit(significand)] += 1
+            ends[position + 64 - leading_zeros(significand)] += 1
+            word = np.uint32(word & np.uint32(word - np.uint32(1)))
+    return count
+
+
+@njit(cache=True, nogil=True)
+def list_nonzeros(bits: Any, mask: Any, index: Any, coordinates: Any, values: Any) -> int:
+    """Index and list the coordinates that are not zero, with their bits; returns how many.
+
+    The lists need room for bits.size + BATCH (see quantise_block).
+    """
+    count = 0
+    for lane in range(index.size):
+        start = lane * WORD
+        word = _nonzero_word(bits, start, mask)
+        index[lane] = word
+        end = count + popcount(word)
+        while word:
+            for j in range(BATCH):
+                coordinate = start + trailing_zeros(word)
+                coordinates[count + j] = np.uint32(coordinate)
+                values[count + j] = bits[coordinate]
+                word = np.uint32(word & np.uint32(word - np.uint32(1)))
+            count += BATCH
+        count = end
+    return count
+
+
+@njit(cache=True, nogil=True)
+def find(coordinates: Any, union: Any, positions: Any) -> int:
+    """positions[i] = k where union[k] is coordinates[i]; both lists ascend, the first is not empty.
+
+    Returns how many were found: all, unless the union lacks one. ``positions`` needs room for one more.
+    Without a branch, which independent supports would make unpredictable.
+    """
+    found = 0
+    last = coordinates.size - 1
+    for k in range(union.size):
+        positions[found] = np.uint32(k)
+        found += (coordinates[min(found, last)] == union[k]) & (found <= last)
+    return found
+
+
+@njit(inline="always")
+def _first_digit(
+    bits: Any, precision: Any, exponent_bits: Any, base: Any, digit_bits: Any, inverse: Any, mask: Any
+) -> Any:
+    """(limb, its digit, what is left for the limbs above) of a coordinate's magnitude.
+
+    The caller guarantees that no set bit lies below position ``base``.
+    """
+    significand, position = _take_apart(bits, precision, exponent_bits)
+    offset = position - base
+    if offset < 0:
+        significand >>= np.uint64(-offset)
+        offset = np.int64(0)
+    limb = _quotient(offset, inverse)
+    into = offset - limb * digit_bits  # the digit's bit that the significand starts at
+    digit = (significand << np.uint64(into)) & mask
+    return limb, digit, significand >> np.uint64(digit_bits - into)
+
+
+@njit(cache=True, nogil=True)
+def count_digits(
+    values: Any, precision: int, exponent_bits: int, base: int, digit_bits: int, inverse: int, counts: Any
+) -> bool:
+    """counts[l] = number of coordinates whose digit of limb l is not 0; False if one lies outside the limbs."""
+    mask = (np.uint64(1) << np.uint64(digit_bits)) - np.uint64(1)
+    counts[:] = 0
+    limbs = counts.size
+    for i in range(values.size):
+        limb, digit, rest = _first_digit(values[i], precision, exponent_bits, base, digit_bits, inverse, mask)
+        while limb < limbs and digit | rest:
+            counts[limb] += digit != np.uint64(0)
+            digit = rest & mask
+            rest >>= np.uint64(digit_bits)
+            limb += 1
+        if digit | rest:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def list_digits(
+    values: Any,
+    positions: Any,
+    width: int,
+    precision: int,
+    exponent_bits: int,
+    base: int,
+    digit_bits: int,
+    inverse: int,
+    cursors: Any,
+    index: Any,
+    numbers: Any,
+    digits: Any,
+) -> None:
+    """List the digits that are not 0 by their numbers, ``limb * width + position``, in order, and index them.
+
+    cursors[l] is where limb l's part of the lists begins, by count_digits; a digit has its value's sign.
+    """
+    mask = (np.uint64(1) << np.uint64(digit_bits)) - np.uint64(1)
+    index[:] = np.uint32(0)
+    sign_bit = np.uint64(precision - 1 + exponent_bits)
+    for i in range(values.size):
+        limb, digit, rest = _first_digit(values[i], precision, exponent_bits, base, digit_bits, inverse, mask)
+        sign = np.int64(1) - np.int64(np.uint64(values[i]) >> sign_bit) * np.int64(2)
+        while digit | rest:
+            if digit:
+                number = limb * width + np.int64(positions[i])
+                at = cursors[limb]
+                cursors[limb] = at + 1
+                numbers[at] = np.uint32(number)
+                digits[at] = np.int32(np.int64(digit) * sign)
+                index[number >> 5] |= np.uint32(1) << np.uint32(number & 31)
+            digit = rest & mask
+            rest >>= np.uint64(digit_bits)
+            limb += 1
+
+
+@njit(inline="always")
+def _add_digit(digit: Any, limb: Any, position: Any, digit_bits: Any, sums: Any, firsts: Any) -> None:
+    first = np.int64(firsts[position])
+    if digit == 0:
+        return
+    if first == EMPTY:
+        firsts[position] = np.uint8(limb)
+        sums[position] = digit
+    elif limb == first + 1:
+        sums[position] += digit << np.int64(digit_bits)  # two digits: at most 2**62 + 2**31 in magnitude
+    else:
+        firsts[position] = np.uint8(WIDE)
+
+
+@njit(cache=True, nogil=True)
+def add_all_digits(lanes: Any, digit_bits: int, sums: Any, firsts: Any) -> None:
+    """Add up the limbs where every coordinate has all of them: lane limb * sums.size + position.
+
+    firsts[k] becomes the lowest limb of coordinate k that is not 0 and sums[k] its and the next limb's sum, in
+    units of its lowest bit; or EMPTY, or WIDE.
+    """
+    width = sums.size
+    firsts[:] = np.uint8(EMPTY)
+    for limb in range(lanes.size // width):
+        for k in range(width):
+            digit = np.int64(np.int32(lanes[limb * width + k]))
+            _add_digit(digit, limb, k, digit_bits, sums, firsts)
+
+
+@njit(cache=True, nogil=True)
+def add_listed_digits(lanes: Any, numbers: Any, limbs: int, digit_bits: int, sums: Any, firsts: Any) -> None:
+    """As add_all_digits, with the digits' numbers in ``numbers``, ascending."""
+    width = sums.size
+    firsts[:] = np.uint8(EMPTY)
+    i = 0
+    for limb in range(limbs):
+        start = np.int64(limb) * width
+        while i < numbers.size and np.int64(numbers[i]) < start + width:
+            digit = np.int64(np.int32(lanes[i]))
+            _add_digit(digit, limb, np.int64(numbers[i]) - start, digit_bits, sums, firsts)
+            i += 1
+
+
+@njit(inline="always")
+def _divide(magnitude: Any, exponent: Any, divisor: Any) -> Any:
+    """(quotient, whether something is left, exponent) of magnitude * 2**exponent by a divisor of up to 2**15.
+
+    ``magnitude`` is not 0. The quotient has 64 bits.
+    """
+    zeros = leading_zeros(magnitude)
+    magnitude <<= np.uint64(zeros)
+    quotient = magnitude // divisor
+    rest = magnitude - quotient * divisor
+    more = leading_zeros(quotient)
+    rest <<= np.uint64(more)
+    last = rest // divisor
+    return quotient << np.uint64(more) | last, rest != last * divisor, exponent - zeros - more
+
+
+@njit(inline="always")
+def _round(magnitude: Any, more: Any, exponent: Any, precision: Any, minimum: Any, infinity: Any) -> Any:
+    """Bits (uint64) of ``(magnitude + f) * 2**exponent``, rounded once, half to even.
+
+    ``magnitude`` is not 0; 0 < f < 1 if ``more``, which needs a magnitude of more than ``precision`` bits, and
+    else f is 0. Sets of bits ascend with their values, so a significand that rounds up to the next power of two
+    or out of the subnormals carries into the exponent by itself.
+    """
+    length = np.int64(64) - leading_zeros(magnitude)
+    ulp = max(exponent + length - precision, minimum)
+    field = np.uint64(ulp - minimum)
+    if field >= infinity >> np.uint64(precision - 1):
+        return infinity
+    shift = ulp - exponent
+    if shift <= 0:
+        significand = magnitude << np.uint64(-shift)
+    elif shift > 64:
+        significand = np.uint64(0)
+    else:
+        half = np.uint64(1) << np.uint64(shift - 1)
+        rest = magnitude & (half | (half - np.uint64(1)))
+        significand = magnitude >> np.uint64(shift) if shift < 64 else np.uint64(0)
+        odd = more | ((significand & np.uint64(1)) != np.uint64(0))
+        significand += np.uint64((rest > half) | ((rest == half) & odd))
+    return min((field << np.uint64(precision - 1)) + significand, infinity)
+
+
+@njit(cache=True, nogil=True)
+def _write_wide(
+    digits: Any, digit_bits: int, exponent: int, divisor: Any, precision: int, minimum: int, infinity: Any
+) -> Any:
+    """(bits as uint64, whether negative) of the sum of digits[i] * 2**(exponent + i * digit_bits).
+
+    ``digits`` (int64, used up) begins with FRACTION zeros and ends with one.
+    """
+    width = np.int64(digit_bits)
+    mask = (np.int64(1) << width) - np.int64(1)
+    carry = np.int64(0)
+    for i in range(digits.size):
+        carry = (digits[i] + carry) >> width
+    negative = carry < 0
+    carry = np.int64(0)
+    for i in range(digits.size):
+        total = (-digits[i] if negative else digits[i]) + carry
+        digits[i] = total & mask
+        carry = total >> width
+    rest = np.int64(0)
+    top = -1
+    for i in range(digits.size - 1, -1, -1):
+        if divisor > 1:
+            value = rest << width | digits[i]
+            digits[i] = value // divisor
+            rest = value - digits[i] * divisor
+        if top < 0 and digits[i]:
+            top = i
+    if top < 0:
+        return np.uint64(0), False
+    # the highest 64 bits; whatever is below only says whether there is more
+    magnitude = np.uint64(digits[top])
+    exponent_of_lowest = exponent + top * width
+    i = top - 1
+    more = rest != 0
+    while i >= 0:
+        room = np.int64(leading_zeros(magnitude))
+        digit = np.uint64(digits[i])
+        taken = min(room, width)
+        magnitude = (magnitude << np.uint64(taken)) | (digit >> np.uint64(width - taken))
+        exponent_of_lowest = exponent + i * width + (width - taken)
+        if taken < width:
+            more |= (digit & ((np.uint64(1) << np.uint64(width - taken)) - np.uint64(1))) != np.uint64(0)
+            break
+        i -= 1
+    for j in range(i):
+        more |= digits[j] != 0
+    return _round(magnitude, more, exponent_of_lowest, precision, minimum, infinity), negative
+
+
+@njit(cache=True, nogil=True)
+def write_sums(
+    sums: Any,
+    firsts: Any,
+    lanes: Any,
+    numbers: Any,
+    cursors: Any,
+    digit_bits: int,
+    exponent: int,
+    divisor: int,
+    union: Any,
+    precision: int,
+    exponent_bits: int,
+    minimum: int,
+    infinity: Any,
+    out: Any,
+) -> None:
+    """out = 0, then out[union[k]] = the bits of coordinate k's sum / divisor, rounded once.
+
+    ``sums`` and ``firsts`` are add_all_digits' (with empty ``numbers``) or add_listed_digits'; cursors[l]
+    (int64, used up) is where limb l begins in ``numbers``. ``exponent`` is that of limb 0's lowest bit;
+    ``out``'s format is described by the last arguments.
+    """
+    out[:] = 0
+    width = sums.size
+    limbs = cursors.size
+    wide = np.zeros(FRACTION + limbs + 1, np.int64)
+    sign_bit = np.uint64(precision - 1 + exponent_bits)
+    for k in range(width):
+        first = firsts[k]
+        if first == EMPTY:
+            continue
+        if first != WIDE:
+            if sums[k] == 0:
+                continue
+            negative = sums[k] < 0
+            magnitude = np.uint64(abs(sums[k]))
+            lowest = np.int64(exponent) + np.int64(first) * digit_bits
+            more = False
+            if divisor > 1:
+                magnitude, more, lowest = _divide(magnitude, lowest, np.uint64(divisor))
+            bits = _round(magnitude, more, lowest, precision, minimum, infinity)
+        else:
+            wide[:] = 0
+            for limb in range(limbs):
+                number = np.int64(limb) * width + k
+                if numbers.size == 0:
+                    wide[FRACTION + limb] = np.int32(lanes[number])
+                    continue
+                at = cursors[limb]
+                while at < numbers.size and np.int64(numbers[at]) < number:
+                    at += 1
+                cursors[limb] = at
+                if at < numbers.size and np.int64(numbers[at]) == number:
+                    wide[FRACTION + limb] = np.int32(lanes[at])
+            lowest = np.int64(exponent) - FRACTION * digit_bits
+            bits, negative = _write_wide(wide, digit_bits, lowest, divisor, precision, minimum, infinity)
+        out[union[k]] = bits | np.uint64(negative) << sign_bit
