@@ -52,11 +52,9 @@ class Bmv2:
             Location(rank + 1, 0x020000000001 + rank, 0x0A090001 + rank, 4000 + rank) for rank in range(RANKS)
         ]
         self._frames = [
-            frames(build, contributions(build, rank, CHUNKS), where, ADDRESS)
+            frames(build, contributions(build, rank, range(CHUNKS), CHUNKS), where, ADDRESS)
             for rank, where in enumerate(self.locations)
         ]
-        for packets in self._frames:
-            packets["datagram"]["slot"] = np.arange(CHUNKS)
         self._views = [[packets[k : k + 1].data.cast("B") for k in range(CHUNKS)] for packets in self._frames]
         offsets = datagram_dtype(build).fields
         assert offsets is not None
