@@ -17,14 +17,14 @@ from scapy.fields import BitEnumField, BitField, BitFieldLenField, FieldListFiel
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
-from switchreduce.p4.builds import constants, load_build
+from switchreduce.p4.builds import constant_names, constants, load_build
 from switchreduce.p4.packet import LANE_BYTES, header_bytes, header_fields
 
 # The slot header is the same in every build; how many lanes follow, a packet says itself.
 BUILD = load_build()
 
 
-class LanesField(FieldListField):  # type: ignore[misc, unused-ignore]
+class LanesField(FieldListField):
     """The lanes, a list of unsigned 32-bit integers: `lane_count` of them, or as many as a capture kept.
 
     FieldListField would unpack lane by lane and refuse more than a hundred.
@@ -45,22 +45,13 @@ class LanesField(FieldListField):  # type: ignore[misc, unused-ignore]
         return s[end:], list(struct.unpack(f"!{count}I", s[:end]))
 
 
-def names_of(prefix: str) -> dict[int, str]:
-    """The constants whose names start with `prefix`, by value: for "OP_" {0: "sum", ...}."""
-    return {
-        value: name.removeprefix(prefix).lower()
-        for name, value in vars(constants).items()
-        if name.startswith(prefix)
-    }
-
-
 def _field(name: str, width: int) -> BitField:
     if name == "magic":
         return XBitField(name, constants.MAGIC, width)
     if name == "kind":
-        return BitEnumField(name, constants.KIND_CONTRIBUTION, width, names_of("KIND_"))
+        return BitEnumField(name, constants.KIND_CONTRIBUTION, width, constant_names("KIND_"))
     if name == "op":
-        return BitEnumField(name, constants.OP_SUM, width, names_of("OP_"))
+        return BitEnumField(name, constants.OP_SUM, width, constant_names("OP_"))
     if name == "lane_count":
         return BitFieldLenField(name, None, width, count_of="lanes")
     if name == "generation":
@@ -68,7 +59,7 @@ def _field(name: str, width: int) -> BitField:
     return BitField(name, 0, width)
 
 
-class SwitchReduce(Packet):  # type: ignore[misc, unused-ignore]
+class SwitchReduce(Packet):
     """A hello, contribution or result: the fields of the program's slot header, and `lanes`.
 
     Built with `lanes` alone it counts them into `lane_count`. Fewer bytes than the header has become Raw, as
