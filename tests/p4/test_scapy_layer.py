@@ -19,6 +19,7 @@ from scapy.utils import rdpcap, wrpcap
 from switchreduce.p4.builds import build_names, constants, load_build
 from switchreduce.p4.packet import datagram_bytes, datagram_dtype, envelope_bytes, header_bytes, header_fields
 from switchreduce.p4.scapy_layer import SwitchReduce
+from tests.documented import session, shape
 
 BUILDS = [load_build(name) for name in build_names()]
 SLOT_BYTES = header_bytes(BUILDS[0], "slot")
@@ -139,19 +140,22 @@ def test_other_ports_are_left_alone():
     assert SwitchReduce not in Ether(bytes(Ether() / IP() / UDP(sport=1, dport=2) / bytes(SwitchReduce())))
 
 
-def test_in_scapys_shell(tmp_path):
-    """As the documentation has it."""
-    packet = Ether() / IP() / UDP(sport=4000) / SwitchReduce(kind="result", op="max", lanes=[5, 2**32 - 1])
-    wrpcap(str(tmp_path / "port1.pcap"), packet)
-    script = """\
-from switchreduce.p4.scapy_layer import SwitchReduce
-rdpcap("port1.pcap")[0].show()
-"""
+def test_the_documented_session_in_scapys_shell(tmp_path):
+    kinds = ("hello", "contribution", "result")
+    packets = [Ether() / IP() / UDP(sport=4000) / SwitchReduce(kind=kind, lanes=[5, 6]) for kind in kinds]
+    for packet in packets[1:]:
+        packet.op = constants.OP_MAX
+    (tmp_path / "DIR").mkdir()
+    wrpcap(str(tmp_path / "DIR" / "port1.pcap"), packets)
+    steps = session("rdpcap")
     shell = subprocess.run(
-        [sys.executable, "-m", "scapy", "-H", "-C", "-P"],
-        input=script, capture_output=True, text=True, timeout=60, cwd=tmp_path,
+        [sys.executable, "-m", "scapy", "-H", "-C"],
+        input="".join(f"{command}\n" for command, _ in steps),
+        capture_output=True, text=True, timeout=60, cwd=tmp_path,
         env={"PYTHONPATH": ":".join(filter(None, sys.path)), "HOME": str(tmp_path), "TERM": "dumb"},
     )  # fmt: skip
-    shown = re.sub(r"\x1b\[\d*m", "", shell.stdout)
-    assert "kind      = result" in shown, shown + shell.stderr
-    assert "lanes     = [5, 4294967295]" in shown
+    printed = re.sub(r"\x1b\[\d*m|>>> ", "", shell.stdout).splitlines()
+    documented = [line for _, lines in steps for line in lines]
+    assert len(documented) > 10
+    assert shape(documented) <= shape(printed), shell.stdout + shell.stderr
+    assert any(re.fullmatch(r" *lanes *= \[5, 6\]", line) for line in printed)

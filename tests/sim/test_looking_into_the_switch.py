@@ -27,9 +27,9 @@ from switchreduce.sim.mininet.namespaces import in_namespace
 from switchreduce.sim.mininet.topology import AGGREGATION_ADDRESS, Star, inside
 from switchreduce.sim.processes import Process
 from tests.cluster import running_cluster
+from tests.documented import OPERATION, session, shape
 from tests.waiting import eventually
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "operation.md").read_text()
 BUILD = load_build(defaults.BUILD)
 RANKS = 2
 RANK = """\
@@ -117,7 +117,7 @@ class Shell:
     """p4runtime-shell as the document starts it."""
 
     def __init__(self, system: System, folder: Path) -> None:
-        [line] = re.findall(r"^\$ python (-m p4runtime_sh .*)$", DOCUMENT, re.M)
+        [line] = re.findall(r"^\$ python (-m p4runtime_sh .*)$", OPERATION, re.M)
         address = f"127.0.0.1:{defaults.P4RUNTIME_PORT}"
         assert address in line
         self._process = subprocess.Popen(
@@ -160,22 +160,6 @@ def shell(system: System, tmp_path: Path) -> Iterator[Shell]:
     started.close()
 
 
-def session(containing: str) -> list[tuple[str, list[str]]]:
-    """Commands and what they print, of the document's one session that contains a word."""
-    [text] = [block for block in re.findall(r"```\n(.*?)```", DOCUMENT, re.S) if containing in block]
-    steps: list[tuple[str, list[str]]] = []
-    for line in text.splitlines():
-        if line.startswith(">>> "):
-            steps.append((line.removeprefix(">>> "), []))
-        elif steps:
-            steps[-1][1].append(line)
-    return steps
-
-
-def shape(lines: list[str]) -> set[str]:
-    return {re.sub(r"\d+", "0", line) for line in lines}
-
-
 def test_who_is_admitted_and_what_has_come_from_each(system: System, shell: Shell) -> None:
     printed = []
     for command, documented in session("SwitchIngress.admission.members"):
@@ -210,7 +194,7 @@ def test_a_backup_cannot_write(shell: Shell) -> None:
 
 
 def test_the_document_names_every_reason() -> None:
-    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| .+ \|$", DOCUMENT, re.M)
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| .+ \|$", OPERATION, re.M)
     reasons = constant_names("DROP_")
     del reasons[constants.DROP_REASONS]  # how many there are
     assert {int(index): name for index, name in rows} == reasons
