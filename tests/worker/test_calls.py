@@ -168,7 +168,7 @@ def seconds_of(job, *arguments, **how):
     ("codec", "first", "next_one"), [("sketch", 3, 1), ("dense", 2, 1), ("packed", 3, 2), ("exact", 4, 4)]
 )
 def test_round_trips_of_a_small_call(job, codec, first, next_one):
-    """20 us each on this network: agreement, index (exact: and which digits), values; fewer once one like it was made."""
+    """20 us each on this network: agreement, index (exact: two), values; later calls need fewer."""
     rng = np.random.default_rng(1)
     support = rng.random(2000) < 0.05
 

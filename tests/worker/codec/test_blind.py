@@ -75,7 +75,7 @@ def test_altered_sums_are_noticed(guess):
     for array in (sums, rest_sums):
         for lane in range(0, array.size, 37):
             array[lane] ^= 1 << 7
+            out = np.empty_like(x)
             with pytest.raises(SwitchError, match="contradict"):
-                out = np.empty_like(x)
                 codec.decode_blind(sums.copy(), plan, rest, rest_sums, scale, out, "sum", codec.Workspace())
             array[lane] ^= 1 << 7
