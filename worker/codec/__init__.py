@@ -21,6 +21,8 @@ from switchreduce.worker.codec.arrays import (
     block_count,
     index_lanes,
 )
+from switchreduce.worker.codec.exact import ListedBlock, compose, digitise, list_values
+from switchreduce.worker.codec.exact_scale import EXACT_KEYS, ExactScale, ExactScan, most_limbs, scan_exact
 from switchreduce.worker.codec.index import FLAT, SHAPES, Occupancy, Shape, UnionSearch, best_shape, look
 from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
@@ -33,11 +35,15 @@ __all__ = [
     "BLOCK",
     "BLOCK_MULTIPLE",
     "DTYPES",
+    "EXACT_KEYS",
     "FLAT",
     "SHAPES",
     "BlockScale",
     "ExactResult",
+    "ExactScale",
+    "ExactScan",
     "Form",
+    "ListedBlock",
     "Occupancy",
     "Op",
     "Plan",
@@ -48,17 +54,22 @@ __all__ = [
     "Workspace",
     "best_shape",
     "block_count",
+    "compose",
     "decode",
+    "digitise",
     "encode",
     "encode_values",
     "exact_allreduce",
     "index_lanes",
+    "list_values",
     "look",
+    "most_limbs",
     "plan_dense",
     "plan_empty",
     "plan_packed",
     "plan_sketch",
     "quantise",
     "scan",
+    "scan_exact",
     "warm_up",
 ]

@@ -98,18 +98,20 @@ def digitise(
             raise SwitchError("a block's union lacks coordinates that this rank sent: packets were altered")
         values = read_only(block.bits)
         base = scale.exponent - form.minimum
-        layout = (form.precision, form.exponent_bits, base, scale.digit_bits, reciprocal(scale.digit_bits))
+        width = scale.digit_bits
+        steps = (form.precision - 2) // width + 2  # digits that a significand reaches into at most
+        layout = (form.precision, form.exponent_bits, base, width, reciprocal(width), steps)
         if not count_digits(values, *layout, counts):
             raise SwitchError("a block's keys deny bits that this rank has: packets were altered")
     index = np.zeros(index_lanes(size), np.uint32)
-    coordinates = np.empty(counts.sum(), np.uint32)
-    digits = np.empty(coordinates.size, np.int32)
+    count = int(counts.sum())
+    coordinates, digits = np.empty(count + 1, np.uint32), np.empty(count + 1, np.int32)
     if block.coordinates.size:
         cursors = np.cumsum(counts) - counts
         list_digits(
             values, read_only(positions), union.size, *layout, cursors, index, coordinates, digits
         )
-    return QuantisedBlock(size, index, coordinates, digits)
+    return QuantisedBlock(size, index, coordinates[:count], digits[:count])
 
 
 def compose(
@@ -139,18 +141,19 @@ def compose(
         raise UsageError(f"the plan is not for the {scale.limbs} digits of {union.size} coordinates")
     if union.size and int(union.max()) >= out.size:
         raise UsageError(f"the union has coordinates beyond the {out.size} of the block")
-    if plan.form is Form.EMPTY:
+    if plan.lanes == 0:
         bits[:] = 0
         return
     workspace = workspace or Workspace()
     sums = workspace.take("sums", np.int64, union.size)
     firsts = workspace.take("firsts", np.uint8, union.size)
+    lasts = workspace.take("lasts", np.uint8, union.size)
     lanes, numbers = read_only(lanes), read_only(plan.coordinates)
+    ends = np.searchsorted(numbers, np.arange(1, scale.limbs + 1) * union.size)
     if plan.form is Form.DENSE:
-        add_all_digits(lanes, scale.digit_bits, sums, firsts)
+        add_all_digits(lanes, scale.digit_bits, sums, firsts, lasts)
     else:
-        add_listed_digits(lanes, numbers, scale.limbs, scale.digit_bits, sums, firsts)
-    cursors = np.searchsorted(numbers, np.arange(scale.limbs) * union.size)
+        add_listed_digits(lanes, numbers, ends, scale.digit_bits, sums, firsts, lasts)
     divisor, exponent = (scale.world_size if op == "mean" else 1), scale.exponent
     if divisor & (divisor - 1) == 0:  # a power of two only moves the exponent
         divisor, exponent = 1, exponent - (divisor.bit_length() - 1)
@@ -158,9 +161,10 @@ def compose(
     write_sums(
         read_only(sums),
         read_only(firsts),
+        read_only(lasts),
         lanes,
         numbers,
-        cursors,
+        ends,
         scale.digit_bits,
         exponent,
         divisor,
