@@ -22,8 +22,7 @@ from switchreduce.errors import SwitchError, UsageError
 from switchreduce.worker.codec.arrays import Lanes, Workspace, check_lanes, index_lanes, read_only
 from switchreduce.worker.codec.exact_format import bits_view, format_of
 from switchreduce.worker.codec.exact_kernels import (
-    add_all_digits,
-    add_listed_digits,
+    add_digits,
     count_digits,
     find,
     list_digits,
@@ -89,12 +88,14 @@ def digitise(
     form = format_of(block.dtype)
     if block.dtype != scale.dtype:
         raise UsageError(f"the block is of {block.dtype}, the scale for {scale.dtype}")
+    if union.size and int(union.max()) >= block.size:
+        raise UsageError(f"the union has coordinates beyond the {block.size} of the block")
     workspace = workspace or Workspace()
     size = scale.limbs * union.size
     counts = np.zeros(scale.limbs, np.int64)
     if block.coordinates.size:
         positions = workspace.take("positions", np.uint32, block.coordinates.size + 1)
-        if find(read_only(block.coordinates), read_only(union), positions) != block.coordinates.size:
+        if find(read_only(block.index), read_only(union), positions) != block.coordinates.size:
             raise SwitchError("a block's union lacks coordinates that this rank sent: packets were altered")
         values = read_only(block.bits)
         base = scale.exponent - form.minimum
@@ -108,9 +109,7 @@ def digitise(
     coordinates, digits = np.empty(count + 1, np.uint32), np.empty(count + 1, np.int32)
     if block.coordinates.size:
         cursors = np.cumsum(counts) - counts
-        list_digits(
-            values, read_only(positions), union.size, *layout, cursors, index, coordinates, digits
-        )
+        list_digits(values, read_only(positions), union.size, *layout, cursors, index, coordinates, digits)
     return QuantisedBlock(size, index, coordinates[:count], digits[:count])
 
 
@@ -149,11 +148,10 @@ def compose(
     firsts = workspace.take("firsts", np.uint8, union.size)
     lasts = workspace.take("lasts", np.uint8, union.size)
     lanes, numbers = read_only(lanes), read_only(plan.coordinates)
-    ends = np.searchsorted(numbers, np.arange(1, scale.limbs + 1) * union.size)
-    if plan.form is Form.DENSE:
-        add_all_digits(lanes, scale.digit_bits, sums, firsts, lasts)
-    else:
-        add_listed_digits(lanes, numbers, ends, scale.digit_bits, sums, firsts, lasts)
+    ends = np.arange(1, scale.limbs + 1) * union.size
+    if plan.form is Form.PACKED:
+        ends = np.searchsorted(numbers, ends)
+    add_digits(lanes, numbers, ends, scale.digit_bits, sums, firsts, lasts)
     divisor, exponent = (scale.world_size if op == "mean" else 1), scale.exponent
     if divisor & (divisor - 1) == 0:  # a power of two only moves the exponent
         divisor, exponent = 1, exponent - (divisor.bit_length() - 1)

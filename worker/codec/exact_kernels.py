@@ -51,7 +51,9 @@ def lowest_bit(typingctx: Any, word: Any) -> tuple[Any, Any]:
 def _take_apart(bits: Any, precision: Any, exponent_bits: Any) -> Any:
     """(significand as uint64, position) of a coordinate; infinity and NaN as if the format went on."""
     word = np.uint64(bits)
-    field = np.int64((word >> np.uint64(precision - 1)) & ((np.uint64(1) << np.uint64(exponent_bits)) - np.uint64(1)))
+    field = np.int64(
+        (word >> np.uint64(precision - 1)) & ((np.uint64(1) << np.uint64(exponent_bits)) - np.uint64(1))
+    )
     normal = np.int64(field > 0)
     significand = word & ((np.uint64(1) << np.uint64(precision - 1)) - np.uint64(1))
     significand |= np.uint64(normal) << np.uint64(precision - 1)
@@ -63,22 +65,8 @@ def _quotient(dividend: Any, inverse: Any) -> Any:
     return (dividend * inverse) >> np.int64(_RECIPROCAL_SHIFT)
 
 
-@njit(inline="always")
-def _nonzero_word(bits: Any, start: int, mask: Any) -> Any:
-    """uint32 whose bit i says whether coordinate start + i is there and not zero."""
-    if start + WORD <= bits.size:
-        return above(bits, start, mask, bits.dtype.type(0))
-    word = np.uint32(0)
-    for i in range(bits.size - start):
-        if bits[start + i] & mask:
-            word |= np.uint32(1) << np.uint32(i)
-    return word
-
-
 @njit(cache=True, nogil=True)
-def survey(
-    bits: Any, mask: Any, precision: int, exponent_bits: int, starts: Any, ends: Any
-) -> int:
+def survey(bits: Any, mask: Any, precision: int, exponent_bits: int, starts: Any, ends: Any) -> int:
     """Count the coordinates that are not zero, and where their bits lie; returns how many there are.
 
     starts[p] counts those whose lowest set bit is at position p, ends[p] those whose highest is at p - 1.
@@ -86,8 +74,15 @@ def survey(
     starts[:] = 0
     ends[:] = 0
     count = 0
-    for start in range(0, bits.size, WORD):
-        word = _nonzero_word(bits, start, mask)
+    whole = bits.size // WORD
+    for lane in range(-(-bits.size // WORD)):
+        start = lane * WORD
+        if lane < whole:
+            word = above(bits, start, mask, bits.dtype.type(0))
+        else:
+            word = np.uint32(0)
+            for i in range(bits.size - start):
+                word |= np.uint32(bits[start + i] & mask != 0) << np.uint32(i)
         count += popcount(word)
         while word:
             significand, position = _take_apart(bits[start + trailing_zeros(word)], precision, exponent_bits)
@@ -104,9 +99,15 @@ def list_nonzeros(bits: Any, mask: Any, index: Any, coordinates: Any, values: An
     The lists need room for bits.size + BATCH (see quantise_block).
     """
     count = 0
+    whole = bits.size // WORD
     for lane in range(index.size):
         start = lane * WORD
-        word = _nonzero_word(bits, start, mask)
+        if lane < whole:
+            word = above(bits, start, mask, bits.dtype.type(0))
+        else:
+            word = np.uint32(0)
+            for i in range(bits.size - start):
+                word |= np.uint32(bits[start + i] & mask != 0) << np.uint32(i)
         index[lane] = word
         end = count + popcount(word)
         while word:
@@ -121,17 +122,14 @@ def list_nonzeros(bits: Any, mask: Any, index: Any, coordinates: Any, values: An
 
 
 @njit(cache=True, nogil=True)
-def find(coordinates: Any, union: Any, positions: Any) -> int:
-    """positions[i] = k where union[k] is coordinates[i]; both lists ascend, the first is not empty.
-
-    Returns how many were found: all, unless the union lacks one. ``positions`` needs room for one more.
-    Without a branch, which independent supports would make unpredictable.
-    """
+def find(index: Any, union: Any, positions: Any) -> int:
+    """List the k for which coordinate union[k] is in the index; returns how many. The list needs room for one
+    more. Without a branch, which independent supports would make unpredictable."""
     found = 0
-    last = coordinates.size - 1
     for k in range(union.size):
+        coordinate = np.int64(union[k])
         positions[found] = np.uint32(k)
-        found += (coordinates[min(found, last)] == union[k]) & (found <= last)
+        found += np.int64(index[coordinate >> 5] >> np.uint32(coordinate & 31) & np.uint32(1))
     return found
 
 
@@ -231,47 +229,34 @@ def list_digits(
             limb += 1
 
 
-@njit(inline="always")
-def _add_digit(digit: Any, limb: Any, position: Any, digit_bits: Any, sums: Any, firsts: Any, lasts: Any) -> None:
-    if digit == 0:
-        return
-    first = np.int64(firsts[position])
-    if first == EMPTY:
-        firsts[position] = np.uint8(limb)
-        sums[position] = digit
-    elif limb == first + 1:
-        sums[position] += digit << np.int64(digit_bits)  # of two digits: at most 2**62 + 2**31 in magnitude
-    lasts[position] = np.uint8(limb)
-
-
 @njit(cache=True, nogil=True)
-def add_all_digits(lanes: Any, digit_bits: int, sums: Any, firsts: Any, lasts: Any) -> None:
-    """Add up the limbs where every coordinate has all of them: lane limb * sums.size + position.
-
-    firsts[k] and lasts[k] become the lowest and highest limb of coordinate k that are not 0, or firsts[k]
-    EMPTY; sums[k] the sum of the lowest and the next, in units of the lowest's lowest bit.
-    """
-    width = sums.size
-    firsts[:] = np.uint8(EMPTY)
-    for limb in range(lanes.size // width):
-        for k in range(width):
-            digit = np.int64(np.int32(lanes[limb * width + k]))
-            _add_digit(digit, limb, k, digit_bits, sums, firsts, lasts)
-
-
-@njit(cache=True, nogil=True)
-def add_listed_digits(
+def add_digits(
     lanes: Any, numbers: Any, ends: Any, digit_bits: int, sums: Any, firsts: Any, lasts: Any
 ) -> None:
-    """As add_all_digits, with the digits' numbers in ``numbers``, ascending; limb l's end at ends[l]."""
-    width = sums.size
+    """Add up each coordinate's digits, as far as one word holds them.
+
+    Lane i belongs to the digit ``numbers[i]`` (ascending), or to digit i where ``numbers`` is empty; limb l's
+    end at lane ends[l]. firsts[k] and lasts[k] become the lowest and the highest limb of coordinate k that are
+    not 0, or firsts[k] EMPTY; sums[k] the sum of the lowest and the next, in units of the lowest's lowest bit.
+    """
+    width = np.int64(sums.size)
     firsts[:] = np.uint8(EMPTY)
+    listed = numbers.size > 0
     begin = 0
     for limb in range(ends.size):
         start = np.int64(limb) * width
         for i in range(begin, ends[limb]):
             digit = np.int64(np.int32(lanes[i]))
-            _add_digit(digit, limb, np.int64(numbers[i]) - start, digit_bits, sums, firsts, lasts)
+            if digit == 0:
+                continue
+            k = (np.int64(numbers[i]) if listed else np.int64(i)) - start
+            first = np.int64(firsts[k])
+            lasts[k] = np.uint8(limb)
+            if first == EMPTY:
+                firsts[k] = np.uint8(limb)
+                sums[k] = digit
+            elif limb == first + 1:
+                sums[k] += digit << np.int64(digit_bits)  # at most 2**62 + 2**31 in magnitude
         begin = ends[limb]
 
 
@@ -387,8 +372,7 @@ def write_sums(
 ) -> None:
     """out = 0, then out[union[k]] = the bits of coordinate k's sum / divisor, rounded once.
 
-    ``sums``, ``firsts`` and ``lasts`` are add_all_digits' (``numbers`` is empty then) or add_listed_digits'.
-    ``exponent`` is that of limb 0's lowest bit; ``out``'s format is described by the last arguments.
+    The first arguments are add_digits'. ``exponent`` is that of limb 0's lowest bit; ``out``'s format is described by the last arguments.
     """
     out[:] = 0
     width = sums.size

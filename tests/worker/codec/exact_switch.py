@@ -45,7 +45,9 @@ def exact_allreduce(ranks: list[Array], op: codec.Op = "sum", block: int = 2048,
     """What every rank holds after an exact allreduce; ``dtype`` of the result, if not the ranks'."""
     world_size = len(ranks)
     keys = np.maximum.reduce([codec.scan_exact(x, world_size, block).keys for x in ranks])
-    out = np.frombuffer(b"\x4d" * (ranks[0].size * np.dtype(dtype or ranks[0].dtype).itemsize), np.uint8).copy()
+    out = np.frombuffer(
+        b"\x4d" * (ranks[0].size * np.dtype(dtype or ranks[0].dtype).itemsize), np.uint8
+    ).copy()
     out = out.view(dtype or ranks[0].dtype)
     workspace = codec.Workspace()
     for number in range(keys.shape[1]):

@@ -77,7 +77,11 @@ def test_any_finite_floats(data, dtype, op):
 
 
 @settings(max_examples=100, deadline=None)
-@given(world_size=st.sampled_from([2, 3, 8, 20]), spread=st.sampled_from([5, 60, 1500]), seed=st.integers(0, 2**32 - 1))
+@given(
+    world_size=st.sampled_from([2, 3, 8, 20]),
+    spread=st.sampled_from([5, 60, 1500]),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_float64_sum_is_math_fsum(world_size, spread, seed):
     ranks = random_ranks(np.random.default_rng(seed), np.float64, world_size, 300, 0.7, spread)
     ranks = [x / 64 for x in ranks]  # fsum raises where a partial sum overflows
@@ -150,7 +154,9 @@ def test_many_ranks(world_size):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_default_blocks(ranks_of, dtype, world_size):
     """Two full-size blocks and a short one, compared where the sum of at most two floats is exact or fsum's."""
-    ranks = ranks_of(np.random.default_rng(2), dtype, world_size, 2 * codec.BLOCK + 17, 0.05, "uniform", "ordinary")
+    ranks = ranks_of(
+        np.random.default_rng(2), dtype, world_size, 2 * codec.BLOCK + 17, 0.05, "uniform", "ordinary"
+    )
     result = exact_allreduce(ranks, block=codec.BLOCK)
     stacked = np.stack(ranks)
     chosen = np.flatnonzero(stacked.any(axis=0))[::50]
