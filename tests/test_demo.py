@@ -25,7 +25,7 @@ def test_recorded_gradients_come_back_exact(arguments):
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["exact"] is True
-    assert [row["codec"] for row in report["rows"]] == ["sketch", "dense"]
+    assert [row["codec"] for row in report["rows"]] == ["packed", "sketch", "dense"]
     for row in report["rows"]:
         assert row["exact"] is True
         assert row["max_error"] <= row["error_bound"]

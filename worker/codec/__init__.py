@@ -8,7 +8,8 @@ where the lanes of all ranks are combined):
 3. ``plan_packed`` or ``plan_sketch``: the form for the union, found by every rank alone
 4. ``encode``: the rank's lanes                      -> switch SUM -> ``decode`` writes the exact result
 
-A job without an index skips steps 2 and 3: ``plan_dense``, ``encode_values``.
+A job without an index skips steps 2 and 3: ``plan_dense``, ``encode_values``. A sketch may also be sent
+together with the index (blind.py). The exact codec has steps of its own (exact.py).
 
 Lanes are uint32 in native byte order. ``reference`` states the result in plain NumPy.
 """
@@ -21,8 +22,9 @@ from switchreduce.worker.codec.arrays import (
     block_count,
     index_lanes,
 )
-from switchreduce.worker.codec.exact import ListedBlock, compose, digitise, list_values
-from switchreduce.worker.codec.exact_scale import EXACT_KEYS, ExactScale, ExactScan, most_limbs, scan_exact
+from switchreduce.worker.codec.blind import decode_blind, part_of, peel_blind, plan_blind
+from switchreduce.worker.codec.exact import compose, digitise, list_values
+from switchreduce.worker.codec.exact_scale import EXACT_KEYS, ExactScale, ExactScan, scan_exact
 from switchreduce.worker.codec.index import FLAT, SHAPES, Occupancy, Shape, UnionSearch, best_shape, look
 from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
@@ -43,7 +45,6 @@ __all__ = [
     "ExactScale",
     "ExactScan",
     "Form",
-    "ListedBlock",
     "Occupancy",
     "Op",
     "Plan",
@@ -56,6 +57,7 @@ __all__ = [
     "block_count",
     "compose",
     "decode",
+    "decode_blind",
     "digitise",
     "encode",
     "encode_values",
@@ -63,7 +65,9 @@ __all__ = [
     "index_lanes",
     "list_values",
     "look",
-    "most_limbs",
+    "part_of",
+    "peel_blind",
+    "plan_blind",
     "plan_dense",
     "plan_empty",
     "plan_packed",

@@ -5,9 +5,9 @@ ranks are combined):
 
 1. ``scan_exact``: three keys a block                  -> switch MAX -> ``ExactScale.from_keys``
 2. ``list_values``, ``UnionSearch``: the rank's index  -> switch OR  -> union
-3. ``digitise``: the rank's digits at the union. They are integers with coordinates of their own, limb * |U| + k
-   for the k-th coordinate of the union, so from here on they travel like any quantised block does:
-   if ``scale.has_digit_index``, ``UnionSearch`` over the digits' index -> switch OR -> ``plan_packed``;
+3. ``digitise``: the rank's digits at the union. They are integers with coordinates of their own, digit l of
+   the union's k-th coordinate at l * |U| + k, so from here on they travel like any quantised block does:
+   if ``scale.has_digit_index``, ``UnionSearch`` over the digits' index -> switch OR -> ``plan_packed``,
    otherwise ``plan_dense`` of all digits
 4. ``encode``: the rank's lanes                        -> switch SUM -> ``compose`` writes the rounded result
 """
@@ -42,8 +42,8 @@ class ListedBlock:
     """One rank's block without its zeros.
 
     ``index``: uint32[ceil(size / 32)], coordinate i at lane i // 32, bit i % 32 from the lowest.
-    ``coordinates``: uint32, where the index is set, ascending. ``bits``: the values there, as unsigned integers
-    of their width.
+    ``coordinates``: uint32, where the index is set, ascending. ``bits``: the values there, as unsigned
+    integers of their width.
     """
 
     dtype: np.dtype[Any]
@@ -79,10 +79,9 @@ def digitise(
 ) -> QuantisedBlock:
     """The rank's digits that are not 0, as a block of ``scale.limbs * union.size`` integers.
 
-    Digit l of the union's k-th coordinate has the coordinate ``l * union.size + k``. At most 8 bytes a digit,
-    and a float32 has two at most in jobs of up to 256 ranks.
-
-    Raises SwitchError if the union lacks one of the block's coordinates, or the scale one of its bits.
+    ``union``: the coordinates, ascending. The result takes 8 bytes a digit; a float32 has two at most in jobs
+    of up to 256 ranks. Raises SwitchError if the union lacks one of the block's coordinates, or the scale one
+    of its bits.
     """
     check_lanes("union", union, np.uint32, union.size)
     form = format_of(block.dtype)
@@ -94,7 +93,7 @@ def digitise(
     size = scale.limbs * union.size
     counts = np.zeros(scale.limbs, np.int64)
     if block.coordinates.size:
-        positions = workspace.take("positions", np.uint32, block.coordinates.size + 1)
+        positions = workspace.take("positions", np.uint32, union.size + 1)
         if find(read_only(block.index), read_only(union), positions) != block.coordinates.size:
             raise SwitchError("a block's union lacks coordinates that this rank sent: packets were altered")
         values = read_only(block.bits)
@@ -102,7 +101,7 @@ def digitise(
         width = scale.digit_bits
         steps = (form.precision - 2) // width + 2  # digits that a significand reaches into at most
         layout = (form.precision, form.exponent_bits, base, width, reciprocal(width), steps)
-        if not count_digits(values, *layout, counts):
+        if scale.is_empty or not count_digits(values, *layout, counts):
             raise SwitchError("a block's keys deny bits that this rank has: packets were altered")
     index = np.zeros(index_lanes(size), np.uint32)
     count = int(counts.sum())
@@ -122,14 +121,15 @@ def compose(
     op: Op = "sum",
     workspace: Workspace | None = None,
 ) -> None:
-    """Turn the switch's sums of digits into the block's result: the exact sum, or the exact quotient of it and
-    ``scale.world_size``, rounded once to ``out``'s dtype, half to even.
+    """Turn the switch's sums of digits into the block's result: the exact sum, or for a mean the exact
+    quotient of it and ``scale.world_size``, rounded once to ``out``'s dtype, half to even.
 
     ``lanes``: uint32[plan.lanes]. ``out`` is overwritten, zeros included; its dtype may be another than the
-    block's, which is how float32 sums become float16. A result beyond the dtype becomes infinity, one that is
-    exactly zero becomes +0.0, and one too small for a subnormal a zero of its sign (IEEE 754-2019, 4.3.1, 6.3).
+    block's, narrower or wider. A result beyond the dtype becomes infinity, one that is exactly zero becomes
+    +0.0, and one too small for a subnormal a zero of its sign (IEEE 754-2019, 4.3.1 and 6.3).
 
-    Garbage lanes give garbage, within ``out``. Raises UsageError for arguments that do not fit each other.
+    Altered lanes give other numbers, within ``out``, and go unnoticed. Raises UsageError for arguments that
+    do not fit each other.
     """
     check_lanes("lanes", lanes, np.uint32, plan.lanes)
     check_lanes("union", union, np.uint32, union.size)

@@ -7,6 +7,7 @@ bits for the smaller groups inside those only, down to single coordinates. (Adap
 ranks know it without a message.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -139,7 +140,7 @@ class Occupancy:
         """Bits a coordinate that an index of ``shape`` takes for the union of ``copies`` such supports that
         are independent of each other (1: all ranks have the same)."""
         bits = 1 / shape[0]
-        for parent, child in zip(shape, shape[1:], strict=False):
+        for parent, child in itertools.pairwise(shape):
             bits += (1 - (1 - self.shares[parent]) ** copies) / child
         return bits
 
@@ -160,7 +161,9 @@ def look(x: Values) -> Occupancy:
     stride = max(_RUN, -(-bits.size // _PIECES))
     seen = count_groups(read_only(bits), mask, _RUN, stride, np.array(_SIZES), counts)
     covered = min(seen, x.size)
-    shares = (min(1.0, count * size / max(covered, 1)) for count, size in zip(counts.tolist(), _SIZES, strict=True))
+    shares = (
+        min(1.0, count * size / max(covered, 1)) for count, size in zip(counts.tolist(), _SIZES, strict=True)
+    )
     return Occupancy(dict(zip(_SIZES, shares, strict=True)))
 
 
@@ -170,8 +173,6 @@ def best_shape(occupancy: Occupancy, copies: float, bits_a_level: float) -> tupl
     ``bits_a_level`` is what a level beyond the first costs otherwise, in bits a coordinate: a round trip is
     worth so many.
     """
-    costs = [
-        occupancy.index_bits(shape, copies) + bits_a_level * (len(shape) - 1) for shape in SHAPES
-    ]
+    costs = [occupancy.index_bits(shape, copies) + bits_a_level * (len(shape) - 1) for shape in SHAPES]
     place = min(range(len(SHAPES)), key=costs.__getitem__)
     return place, costs[place]

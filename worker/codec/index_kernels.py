@@ -40,7 +40,10 @@ def _occupied(words: Any, start: Any, size: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def write_top(index: Any, size: int, groups: int, bits: Any) -> None:
-    """Bit j of ``bits`` (uint32 words, overwritten) says whether group j of ``size`` coordinates is occupied."""
+    """Bit j of ``bits`` (uint32 words, overwritten) says whether group j of ``size`` coordinates is occupied.
+
+    ``index`` is a bitmap of coordinates, in uint32 words too.
+    """
     for lane in range(bits.size):
         word = np.uint32(0)
         for j in range(min(_WORD, groups - lane * _WORD)):
@@ -84,12 +87,12 @@ def write_level(index: Any, parents: Any, ratio: int, size: int, bits: Any) -> N
 
 
 @njit(cache=True, nogil=True)
-def read_level(bits: Any, parents: Any, ratio: int, children: Any) -> int:
+def read_level(bits: Any, parents: Any, ratio: int, children: Any) -> Any:
     """List the children whose bits are set, ascending; returns how many.
 
     The list needs room for one more than that.
     """
-    count = 0
+    count = np.int64(0)
     position = np.int64(0)
     for q in range(parents.size):
         first = np.int64(parents[q]) * ratio

@@ -46,7 +46,9 @@ def encode(block: QuantisedBlock, plan: Plan, lanes: Lanes) -> None:
         elif plan.form is Form.PACKED:
             placed = encode_packed(coordinates, values, shift, mask, plan.coordinates, part)
             if placed != coordinates.size:
-                raise SwitchError("a block's union lacks coordinates that this rank sent: packets were altered")
+                raise SwitchError(
+                    "a block's union lacks coordinates that this rank sent: packets were altered"
+                )
         elif plan.form is Form.SKETCH:
             encode_sketch(coordinates, values, shift, mask, *hash_arguments(plan.layout, plan.seed), part)
 

@@ -1,4 +1,4 @@
-"""The exact codec's result is the correctly rounded sum or mean, bit for bit, however the ranks are ordered."""
+"""The exact codec's result is the correctly rounded sum or mean, bit for bit, in any order of the ranks."""
 
 import math
 from fractions import Fraction
@@ -92,8 +92,8 @@ def test_float64_sum_is_math_fsum(world_size, spread, seed):
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), dtype=st.sampled_from(FORMATS), op=OPS)
 def test_ties_and_what_breaks_them(data, dtype, op):
-    """A value, half its ulp, and the smallest subnormal with either sign or nothing: all cases of rounding, and
-    a window over the whole format."""
+    """A value, half its ulp, and the smallest subnormal of either sign or nothing: all cases of rounding, and
+    windows over the whole format."""
     form = format_of(dtype)
     bits_type = form.bits_type
     bits = data.draw(st.lists(st.integers(0, form.infinity - 1), min_size=1, max_size=20))
@@ -153,7 +153,7 @@ def test_many_ranks(world_size):
 @pytest.mark.parametrize("world_size", [4, 8])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_default_blocks(ranks_of, dtype, world_size):
-    """Two full-size blocks and a short one, compared where the sum of at most two floats is exact or fsum's."""
+    """Two full-size blocks and a short one, compared at some of the non-zeros and all zeros."""
     ranks = ranks_of(
         np.random.default_rng(2), dtype, world_size, 2 * codec.BLOCK + 17, 0.05, "uniform", "ordinary"
     )

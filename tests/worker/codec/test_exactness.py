@@ -31,7 +31,8 @@ def same_bits(a, b):
     support=st.sampled_from(["uniform", "clustered", "equal", "disjoint"]),
     magnitude=st.sampled_from(["ordinary", "mixed", "tiny", "large"]),
     op=st.sampled_from(["sum", "mean"]),
-    form=FORMS, shape=SHAPES,
+    form=FORMS,
+    shape=SHAPES,
     seed=st.integers(0, 2**32 - 1),
 )
 def test_float_result_is_the_references(
@@ -92,7 +93,8 @@ def test_equal_extremes_on_all_ranks(allreduce, dtype, value, world_size):
     density=st.sampled_from([0.0, 0.01, 0.2, 1.0]),
     support=st.sampled_from(["uniform", "clustered", "equal", "disjoint"]),
     magnitude=st.sampled_from(["ordinary", "mixed", "large"]),
-    form=FORMS, shape=SHAPES,
+    form=FORMS,
+    shape=SHAPES,
     seed=st.integers(0, 2**32 - 1),
 )
 def test_int32_is_exact_or_overflows(

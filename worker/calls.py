@@ -1,0 +1,87 @@
+"""What a call asks for: the words that ranks must agree on, and the checks of its arguments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from switchreduce.errors import SwitchReduceError, UsageError
+from switchreduce.worker.stream import DTYPES
+
+OPS = ("sum", "mean")
+CODECS = ("auto", "packed", "sketch", "exact", "dense")
+
+Arrays: TypeAlias = "np.ndarray | Sequence[np.ndarray]"
+
+
+@dataclass(frozen=True)
+class CallSpec:
+    """What the ranks must agree on."""
+
+    number: int  # of the call in the job
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    op: str
+    codec: str
+
+    def __str__(self) -> str:
+        shapes = str(self.shapes[0]) if len(self.shapes) == 1 else f"[{', '.join(map(str, self.shapes))}]"
+        return f"{self.op} of {self.dtype} {shapes} with codec {self.codec} as call {self.number}"
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Calls of one kind are likely to be alike: in training, the same layers again and again."""
+        return (self.dtype, self.shapes, self.op, self.codec)
+
+    def fingerprint(self) -> np.ndarray:
+        """uint32 (2,)."""
+        return np.frombuffer(hashlib.blake2b(str(self).encode(), digest_size=8).digest(), np.uint32)
+
+
+def arrays_of(x: Arrays) -> list[Any]:
+    """The arrays that a call is for; whether they can be is for check_arguments to say."""
+    return list(x) if isinstance(x, (list, tuple)) and x else [x]
+
+
+def describe_call(number: int, arrays: list[Any], op: str, codec: str) -> CallSpec:
+    """What the ranks compare, for anything that a caller may pass."""
+    names = {str(a.dtype) if isinstance(a, np.ndarray) else type(a).__name__ for a in arrays}
+    shapes = tuple(a.shape if isinstance(a, np.ndarray) else () for a in arrays)
+    return CallSpec(number, " and ".join(sorted(names)), shapes, op, codec)
+
+
+def check_arguments(x: Any, op: str, codec: str) -> SwitchReduceError | None:
+    """What is wrong with a call's arguments, or None."""
+    arrays = arrays_of(x)
+    for array in arrays:
+        if not isinstance(array, np.ndarray):
+            what = type(x).__name__ if array is x else f"{type(x).__name__} of {type(array).__name__}"
+            return UsageError(f"allreduce takes a NumPy array or a list of them, not {what}")
+        problem = _check_array(array)
+        if problem is not None:
+            return problem
+    if len({array.dtype for array in arrays}) > 1:
+        names = ", ".join(sorted({str(array.dtype) for array in arrays}))
+        return UsageError(f"the arrays of one call must have one dtype, not {names}: make a call for each")
+    if op not in OPS:
+        return UsageError(f"op {op!r} is unknown: choose from {', '.join(OPS)}")
+    if op == "mean" and arrays[0].dtype.kind == "i":
+        return UsageError("the mean of integers is not an integer: use op='sum' or a float array")
+    if codec not in CODECS:
+        return UsageError(f"codec {codec!r} is unknown: choose from {', '.join(CODECS)}")
+    return None
+
+
+def _check_array(array: np.ndarray) -> SwitchReduceError | None:
+    if isinstance(array, np.ma.MaskedArray):
+        return UsageError("allreduce would add masked elements too: pass x.filled(0), or x.data as it is")
+    if array.dtype.name not in DTYPES or not array.dtype.isnative:
+        names = ", ".join(DTYPES)
+        return UsageError(f"dtype {array.dtype} is not supported: convert to one of {names} in native order")
+    if not array.flags.writeable:
+        return UsageError("the array is read-only, and allreduce works in place: pass a copy")
+    return None
