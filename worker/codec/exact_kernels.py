@@ -122,7 +122,7 @@ def list_nonzeros(bits: Any, mask: Any, index: Any, coordinates: Any, values: An
 
 
 @njit(cache=True, nogil=True)
-def find(index: Any, union: Any, positions: Any) -> int:
+def find(index: Any, union: Any, positions: Any) -> Any:
     """List the k for which coordinate union[k] is in the index; returns how many. The list needs room for one
     more. Without a branch, which independent supports would make unpredictable."""
     found = np.int64(0)
