@@ -24,7 +24,7 @@ from switchreduce.worker.codec.arrays import (
 )
 from switchreduce.worker.codec.blind import decode_blind, part_of, peel_blind, plan_blind
 from switchreduce.worker.codec.exact import compose, digitise, list_values
-from switchreduce.worker.codec.exact_scale import EXACT_KEYS, ExactScale, ExactScan, most_limbs, scan_exact
+from switchreduce.worker.codec.exact_scale import EXACT_KEYS, ExactScale, ExactScan, scan_exact
 from switchreduce.worker.codec.index import FLAT, SHAPES, Occupancy, Shape, UnionSearch, best_shape, look
 from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
@@ -65,7 +65,6 @@ __all__ = [
     "index_lanes",
     "list_values",
     "look",
-    "most_limbs",
     "part_of",
     "peel_blind",
     "plan_blind",

@@ -5,9 +5,9 @@ ranks are combined):
 
 1. ``scan_exact``: three keys a block                  -> switch MAX -> ``ExactScale.from_keys``
 2. ``list_values``, ``UnionSearch``: the rank's index  -> switch OR  -> union
-3. ``digitise``: the rank's digits at the union. They are integers with coordinates of their own, limb * |U| + k
-   for the k-th coordinate of the union, so from here on they travel like any quantised block does:
-   if ``scale.has_digit_index``, ``UnionSearch`` over the digits' index -> switch OR -> ``plan_packed``;
+3. ``digitise``: the rank's digits at the union. They are integers with coordinates of their own, digit l of
+   the union's k-th coordinate at l * |U| + k, so from here on they travel like any quantised block does:
+   if ``scale.has_digit_index``, ``UnionSearch`` over the digits' index -> switch OR -> ``plan_packed``,
    otherwise ``plan_dense`` of all digits
 4. ``encode``: the rank's lanes                        -> switch SUM -> ``compose`` writes the rounded result
 """
@@ -22,8 +22,7 @@ from switchreduce.errors import SwitchError, UsageError
 from switchreduce.worker.codec.arrays import Lanes, Workspace, check_lanes, index_lanes, read_only
 from switchreduce.worker.codec.exact_format import bits_view, format_of
 from switchreduce.worker.codec.exact_kernels import (
-    add_all_digits,
-    add_listed_digits,
+    add_digits,
     count_digits,
     find,
     list_digits,
@@ -43,8 +42,8 @@ class ListedBlock:
     """One rank's block without its zeros.
 
     ``index``: uint32[ceil(size / 32)], coordinate i at lane i // 32, bit i % 32 from the lowest.
-    ``coordinates``: uint32, where the index is set, ascending. ``bits``: the values there, as unsigned integers
-    of their width.
+    ``coordinates``: uint32, where the index is set, ascending. ``bits``: the values there, as unsigned
+    integers of their width.
     """
 
     dtype: np.dtype[Any]
@@ -80,34 +79,37 @@ def digitise(
 ) -> QuantisedBlock:
     """The rank's digits that are not 0, as a block of ``scale.limbs * union.size`` integers.
 
-    Digit l of the union's k-th coordinate has the coordinate ``l * union.size + k``. At most 8 bytes a digit,
-    and a float32 has two at most in jobs of up to 256 ranks.
-
-    Raises SwitchError if the union lacks one of the block's coordinates, or the scale one of its bits.
+    ``union``: the coordinates, ascending. The result takes 8 bytes a digit; a float32 has two at most in jobs
+    of up to 256 ranks. Raises SwitchError if the union lacks one of the block's coordinates, or the scale one
+    of its bits.
     """
     check_lanes("union", union, np.uint32, union.size)
     form = format_of(block.dtype)
     if block.dtype != scale.dtype:
         raise UsageError(f"the block is of {block.dtype}, the scale for {scale.dtype}")
+    if union.size and int(union.max()) >= block.size:
+        raise UsageError(f"the union has coordinates beyond the {block.size} of the block")
     workspace = workspace or Workspace()
     size = scale.limbs * union.size
     counts = np.zeros(scale.limbs, np.int64)
     if block.coordinates.size:
-        positions = workspace.take("positions", np.uint32, block.coordinates.size + 1)
-        if find(read_only(block.coordinates), read_only(union), positions) != block.coordinates.size:
+        positions = workspace.take("positions", np.uint32, union.size + 1)
+        if find(read_only(block.index), read_only(union), positions) != block.coordinates.size:
             raise SwitchError("a block's union lacks coordinates that this rank sent: packets were altered")
         values = read_only(block.bits)
         base = scale.exponent - form.minimum
-        layout = (form.precision, form.exponent_bits, base, scale.digit_bits, reciprocal(scale.digit_bits))
-        if not count_digits(values, *layout, counts):
+        width = scale.digit_bits
+        steps = (form.precision - 2) // width + 2  # digits that a significand reaches into at most
+        layout = (form.precision, form.exponent_bits, base, width, reciprocal(width), steps)
+        if scale.is_empty or not count_digits(values, *layout, counts):
             raise SwitchError("a block's keys deny bits that this rank has: packets were altered")
     index = np.zeros(index_lanes(size), np.uint32)
-    coordinates = np.empty(counts.sum(), np.uint32)
-    digits = np.empty(coordinates.size, np.int32)
+    count = int(counts.sum())
+    coordinates, digits = np.empty(count + 1, np.uint32), np.empty(count + 1, np.int32)
     if block.coordinates.size:
         cursors = np.cumsum(counts) - counts
         list_digits(values, read_only(positions), union.size, *layout, cursors, index, coordinates, digits)
-    return QuantisedBlock(size, index, coordinates, digits)
+    return QuantisedBlock(size, index, coordinates[:count], digits[:count])
 
 
 def compose(
@@ -119,14 +121,15 @@ def compose(
     op: Op = "sum",
     workspace: Workspace | None = None,
 ) -> None:
-    """Turn the switch's sums of digits into the block's result: the exact sum, or the exact quotient of it and
-    ``scale.world_size``, rounded once to ``out``'s dtype, half to even.
+    """Turn the switch's sums of digits into the block's result: the exact sum, or for a mean the exact
+    quotient of it and ``scale.world_size``, rounded once to ``out``'s dtype, half to even.
 
     ``lanes``: uint32[plan.lanes]. ``out`` is overwritten, zeros included; its dtype may be another than the
-    block's, which is how float32 sums become float16. A result beyond the dtype becomes infinity, one that is
-    exactly zero becomes +0.0, and one too small for a subnormal a zero of its sign (IEEE 754-2019, 4.3.1, 6.3).
+    block's, narrower or wider. A result beyond the dtype becomes infinity, one that is exactly zero becomes
+    +0.0, and one too small for a subnormal a zero of its sign (IEEE 754-2019, 4.3.1 and 6.3).
 
-    Garbage lanes give garbage, within ``out``. Raises UsageError for arguments that do not fit each other.
+    Altered lanes give other numbers, within ``out``, and go unnoticed. Raises UsageError for arguments that
+    do not fit each other.
     """
     check_lanes("lanes", lanes, np.uint32, plan.lanes)
     check_lanes("union", union, np.uint32, union.size)
@@ -137,18 +140,18 @@ def compose(
         raise UsageError(f"the plan is not for the {scale.limbs} digits of {union.size} coordinates")
     if union.size and int(union.max()) >= out.size:
         raise UsageError(f"the union has coordinates beyond the {out.size} of the block")
-    if plan.form is Form.EMPTY:
+    if plan.lanes == 0:
         bits[:] = 0
         return
     workspace = workspace or Workspace()
     sums = workspace.take("sums", np.int64, union.size)
     firsts = workspace.take("firsts", np.uint8, union.size)
+    lasts = workspace.take("lasts", np.uint8, union.size)
     lanes, numbers = read_only(lanes), read_only(plan.coordinates)
-    if plan.form is Form.DENSE:
-        add_all_digits(lanes, scale.digit_bits, sums, firsts)
-    else:
-        add_listed_digits(lanes, numbers, scale.limbs, scale.digit_bits, sums, firsts)
-    cursors = np.searchsorted(numbers, np.arange(scale.limbs) * union.size)
+    ends = np.arange(1, scale.limbs + 1) * union.size
+    if plan.form is Form.PACKED:
+        ends = np.searchsorted(numbers, ends)
+    add_digits(lanes, numbers, ends, scale.digit_bits, sums, firsts, lasts)
     divisor, exponent = (scale.world_size if op == "mean" else 1), scale.exponent
     if divisor & (divisor - 1) == 0:  # a power of two only moves the exponent
         divisor, exponent = 1, exponent - (divisor.bit_length() - 1)
@@ -156,9 +159,10 @@ def compose(
     write_sums(
         read_only(sums),
         read_only(firsts),
+        read_only(lasts),
         lanes,
         numbers,
-        cursors,
+        ends,
         scale.digit_bits,
         exponent,
         divisor,

@@ -36,7 +36,7 @@ class FloatFormat:
 
     @property
     def infinity(self) -> int:
-        """The bits of positive infinity; finite magnitudes have smaller ones, in the order of their values."""
+        """The bits of positive infinity; finite magnitudes' are smaller, in the order of their values."""
         return ((1 << self.exponent_bits) - 1) << self.precision - 1
 
 
@@ -58,8 +58,10 @@ def format_of(dtype: Any) -> FloatFormat:
 
 
 def bits_view(x: NDArray[Any]) -> NDArray[Any]:
-    """The array's bits as unsigned integers. Raises UsageError unless ``x`` is a contiguous, aligned 1-D array
-    of a dtype that the codec takes."""
+    """The array's bits as unsigned integers.
+
+    Raises UsageError unless ``x`` is a contiguous, aligned 1-D array of a dtype that the codec takes.
+    """
     bits_type = format_of(x.dtype).bits_type
     if x.ndim != 1 or not x.flags.c_contiguous or not x.flags.aligned:
         raise UsageError("the codec takes a contiguous, aligned 1-D array; pass x.reshape(-1) of a copy")

@@ -14,12 +14,11 @@ from numba.extending import intrinsic
 
 from switchreduce.worker.codec.kernels import BATCH, WORD, above, popcount, trailing_zeros
 
-EMPTY = 255  # limb of a coordinate that no digit has been added to
-WIDE = 254  # ... whose digits span more than two limbs; a window has at most 133
+EMPTY = 255  # limb of a coordinate that no digit has been added to; a block has at most 133
 FRACTION = 4  # digits of at least 16 bits below the window, so that a quotient has 64 bits
 
-# An exponent field or a position divided by the digits' width: multiply and shift, exact for dividends below
-# 4096 and divisors of 16 to 31, as the product is too large by less than 4096 / 2**20 < 1 / 31.
+# A position divided by the digits' width: multiply and shift, which is exact for dividends below 4096 and
+# divisors of 16 to 31, as the quotient is too large by less than 4096 / 2**20 < 1 / 31.
 _RECIPROCAL_SHIFT = 20
 
 
@@ -66,18 +65,6 @@ def _quotient(dividend: Any, inverse: Any) -> Any:
     return (dividend * inverse) >> np.int64(_RECIPROCAL_SHIFT)
 
 
-@njit(inline="always")
-def _nonzero_word(bits: Any, start: int, mask: Any) -> Any:
-    """uint32 whose bit i says whether coordinate start + i is there and not zero."""
-    if start + WORD <= bits.size:
-        return above(bits, start, mask, bits.dtype.type(0))
-    word = np.uint32(0)
-    for i in range(bits.size - start):
-        if bits[start + i] & mask:
-            word |= np.uint32(1) << np.uint32(i)
-    return word
-
-
 @njit(cache=True, nogil=True)
 def survey(bits: Any, mask: Any, precision: int, exponent_bits: int, starts: Any, ends: Any) -> int:
     """Count the coordinates that are not zero, and where their bits lie; returns how many there are.
@@ -87,8 +74,15 @@ def survey(bits: Any, mask: Any, precision: int, exponent_bits: int, starts: Any
     starts[:] = 0
     ends[:] = 0
     count = 0
-    for start in range(0, bits.size, WORD):
-        word = _nonzero_word(bits, start, mask)
+    whole = bits.size // WORD
+    for lane in range(-(-bits.size // WORD)):
+        start = lane * WORD
+        if lane < whole:
+            word = above(bits, start, mask, bits.dtype.type(0))
+        else:
+            word = np.uint32(0)
+            for i in range(bits.size - start):
+                word |= np.uint32(bits[start + i] & mask != 0) << np.uint32(i)
         count += popcount(word)
         while word:
             significand, position = _take_apart(bits[start + trailing_zeros(word)], precision, exponent_bits)
@@ -105,9 +99,15 @@ def list_nonzeros(bits: Any, mask: Any, index: Any, coordinates: Any, values: An
     The lists need room for bits.size + BATCH (see quantise_block).
     """
     count = 0
+    whole = bits.size // WORD
     for lane in range(index.size):
         start = lane * WORD
-        word = _nonzero_word(bits, start, mask)
+        if lane < whole:
+            word = above(bits, start, mask, bits.dtype.type(0))
+        else:
+            word = np.uint32(0)
+            for i in range(bits.size - start):
+                word |= np.uint32(bits[start + i] & mask != 0) << np.uint32(i)
         index[lane] = word
         end = count + popcount(word)
         while word:
@@ -122,17 +122,14 @@ def list_nonzeros(bits: Any, mask: Any, index: Any, coordinates: Any, values: An
 
 
 @njit(cache=True, nogil=True)
-def find(coordinates: Any, union: Any, positions: Any) -> int:
-    """positions[i] = k where union[k] is coordinates[i]; both lists ascend, the first is not empty.
-
-    Returns how many were found: all, unless the union lacks one. ``positions`` needs room for one more.
-    Without a branch, which independent supports would make unpredictable.
-    """
-    found = 0
-    last = coordinates.size - 1
+def find(index: Any, union: Any, positions: Any) -> Any:
+    """List the k for which coordinate union[k] is in the index; returns how many. The list needs room for one
+    more. Without a branch, which independent supports would make unpredictable."""
+    found = np.int64(0)
     for k in range(union.size):
+        coordinate = np.int64(union[k])
         positions[found] = np.uint32(k)
-        found += (coordinates[min(found, last)] == union[k]) & (found <= last)
+        found += np.int64(index[coordinate >> 5] >> np.uint32(coordinate & 31) & np.uint32(1))
     return found
 
 
@@ -140,39 +137,51 @@ def find(coordinates: Any, union: Any, positions: Any) -> int:
 def _first_digit(
     bits: Any, precision: Any, exponent_bits: Any, base: Any, digit_bits: Any, inverse: Any, mask: Any
 ) -> Any:
-    """(limb, its digit, what is left for the limbs above) of a coordinate's magnitude.
-
-    The caller guarantees that no set bit lies below position ``base``.
-    """
+    """A coordinate's lowest limb, its digit there, what is left for the limbs above, and whatever lies below
+    position ``base``."""
     significand, position = _take_apart(bits, precision, exponent_bits)
     offset = position - base
-    if offset < 0:
-        significand >>= np.uint64(-offset)
-        offset = np.int64(0)
+    below = np.uint64(min(max(-offset, np.int64(0)), np.int64(63)))
+    above = significand >> below
+    offset = max(offset, np.int64(0))
     limb = _quotient(offset, inverse)
     into = offset - limb * digit_bits  # the digit's bit that the significand starts at
-    digit = (significand << np.uint64(into)) & mask
-    return limb, digit, significand >> np.uint64(digit_bits - into)
+    digit = (above << np.uint64(into)) & mask
+    return limb, digit, above >> np.uint64(digit_bits - into), significand ^ (above << below)
 
 
 @njit(cache=True, nogil=True)
 def count_digits(
-    values: Any, precision: int, exponent_bits: int, base: int, digit_bits: int, inverse: int, counts: Any
+    values: Any,
+    precision: int,
+    exponent_bits: int,
+    base: int,
+    digit_bits: int,
+    inverse: int,
+    steps: int,
+    counts: Any,
 ) -> bool:
-    """counts[l] = number of coordinates whose digit of limb l is not 0; False if one lies outside the limbs."""
+    """counts[l] = number of coordinates whose digit of limb l is not 0; returns whether limbs hold all bits.
+
+    ``steps`` is the most digits that a coordinate has. All are looked at, also those that are 0: how many
+    there are is different from value to value, and a branch on it would be mispredicted.
+    """
     mask = (np.uint64(1) << np.uint64(digit_bits)) - np.uint64(1)
     counts[:] = 0
-    limbs = counts.size
+    last = np.int64(counts.size - 1)
+    outside = np.uint64(0)
     for i in range(values.size):
-        limb, digit, rest = _first_digit(values[i], precision, exponent_bits, base, digit_bits, inverse, mask)
-        while limb < limbs and digit | rest:
-            counts[limb] += digit != np.uint64(0)
+        limb, digit, rest, below = _first_digit(
+            values[i], precision, exponent_bits, base, digit_bits, inverse, mask
+        )
+        outside |= below
+        for _ in range(steps):
+            counts[min(limb, last)] += digit != np.uint64(0)
+            outside |= np.uint64(limb > last) * digit
             digit = rest & mask
             rest >>= np.uint64(digit_bits)
             limb += 1
-        if digit | rest:
-            return False
-    return True
+    return outside == np.uint64(0)
 
 
 @njit(cache=True, nogil=True)
@@ -185,6 +194,7 @@ def list_digits(
     base: int,
     digit_bits: int,
     inverse: int,
+    steps: int,
     cursors: Any,
     index: Any,
     numbers: Any,
@@ -192,68 +202,63 @@ def list_digits(
 ) -> None:
     """List the digits that are not 0 by their numbers, ``limb * width + position``, in order, and index them.
 
-    cursors[l] is where limb l's part of the lists begins, by count_digits; a digit has its value's sign.
+    cursors[l] is where limb l's part of the lists begins, by count_digits. The lists need room for one more:
+    digits that are 0 go there. A digit has its value's sign.
     """
     mask = (np.uint64(1) << np.uint64(digit_bits)) - np.uint64(1)
     index[:] = np.uint32(0)
+    last = np.int64(cursors.size - 1)
+    spare = np.int64(numbers.size - 1)
     sign_bit = np.uint64(precision - 1 + exponent_bits)
     for i in range(values.size):
-        limb, digit, rest = _first_digit(values[i], precision, exponent_bits, base, digit_bits, inverse, mask)
-        sign = np.int64(1) - np.int64(np.uint64(values[i]) >> sign_bit) * np.int64(2)
-        while digit | rest:
-            if digit:
-                number = limb * width + np.int64(positions[i])
-                at = cursors[limb]
-                cursors[limb] = at + 1
-                numbers[at] = np.uint32(number)
-                digits[at] = np.int32(np.int64(digit) * sign)
-                index[number >> 5] |= np.uint32(1) << np.uint32(number & 31)
+        limb, digit, rest, _ = _first_digit(
+            values[i], precision, exponent_bits, base, digit_bits, inverse, mask
+        )
+        negative = -np.int64(np.uint64(values[i]) >> sign_bit)  # all ones, or 0
+        for _ in range(steps):
+            here = min(limb, last)
+            some = np.int64(digit != np.uint64(0))
+            number = here * width + np.int64(positions[i])
+            at = cursors[here] if some else spare
+            cursors[here] += some
+            numbers[at] = np.uint32(number)
+            digits[at] = np.int32((np.int64(digit) ^ negative) - negative)
+            index[number >> 5] |= np.uint32(some) << np.uint32(number & 31)
             digit = rest & mask
             rest >>= np.uint64(digit_bits)
             limb += 1
 
 
-@njit(inline="always")
-def _add_digit(digit: Any, limb: Any, position: Any, digit_bits: Any, sums: Any, firsts: Any) -> None:
-    first = np.int64(firsts[position])
-    if digit == 0:
-        return
-    if first == EMPTY:
-        firsts[position] = np.uint8(limb)
-        sums[position] = digit
-    elif limb == first + 1:
-        sums[position] += digit << np.int64(digit_bits)  # two digits: at most 2**62 + 2**31 in magnitude
-    else:
-        firsts[position] = np.uint8(WIDE)
-
-
 @njit(cache=True, nogil=True)
-def add_all_digits(lanes: Any, digit_bits: int, sums: Any, firsts: Any) -> None:
-    """Add up the limbs where every coordinate has all of them: lane limb * sums.size + position.
+def add_digits(
+    lanes: Any, numbers: Any, ends: Any, digit_bits: int, sums: Any, firsts: Any, lasts: Any
+) -> None:
+    """Add up each coordinate's digits, as far as one word holds them.
 
-    firsts[k] becomes the lowest limb of coordinate k that is not 0 and sums[k] its and the next limb's sum, in
-    units of its lowest bit; or EMPTY, or WIDE.
+    Lane i belongs to the digit ``numbers[i]`` (ascending), or to digit i where ``numbers`` is empty; limb l's
+    end at lane ends[l]. firsts[k] and lasts[k] become the lowest and the highest limb of coordinate k that
+    are not 0, or firsts[k] EMPTY; sums[k] the sum of the lowest and the next, in units of the lowest's lowest
+    bit.
     """
-    width = sums.size
+    width = np.int64(sums.size)
     firsts[:] = np.uint8(EMPTY)
-    for limb in range(lanes.size // width):
-        for k in range(width):
-            digit = np.int64(np.int32(lanes[limb * width + k]))
-            _add_digit(digit, limb, k, digit_bits, sums, firsts)
-
-
-@njit(cache=True, nogil=True)
-def add_listed_digits(lanes: Any, numbers: Any, limbs: int, digit_bits: int, sums: Any, firsts: Any) -> None:
-    """As add_all_digits, with the digits' numbers in ``numbers``, ascending."""
-    width = sums.size
-    firsts[:] = np.uint8(EMPTY)
-    i = 0
-    for limb in range(limbs):
+    listed = numbers.size > 0
+    begin = 0
+    for limb in range(ends.size):
         start = np.int64(limb) * width
-        while i < numbers.size and np.int64(numbers[i]) < start + width:
+        for i in range(begin, ends[limb]):
             digit = np.int64(np.int32(lanes[i]))
-            _add_digit(digit, limb, np.int64(numbers[i]) - start, digit_bits, sums, firsts)
-            i += 1
+            if digit == 0:
+                continue
+            k = (np.int64(numbers[i]) if listed else np.int64(i)) - start
+            first = np.int64(firsts[k])
+            lasts[k] = np.uint8(limb)
+            if first == EMPTY:
+                firsts[k] = np.uint8(limb)
+                sums[k] = digit
+            elif limb == first + 1:
+                sums[k] += digit << np.int64(digit_bits)  # at most 2**62 + 2**31 in magnitude
+        begin = ends[limb]
 
 
 @njit(inline="always")
@@ -276,26 +281,28 @@ def _divide(magnitude: Any, exponent: Any, divisor: Any) -> Any:
 def _round(magnitude: Any, more: Any, exponent: Any, precision: Any, minimum: Any, infinity: Any) -> Any:
     """Bits (uint64) of ``(magnitude + f) * 2**exponent``, rounded once, half to even.
 
-    ``magnitude`` is not 0; 0 < f < 1 if ``more``, which needs a magnitude of more than ``precision`` bits, and
-    else f is 0. Sets of bits ascend with their values, so a significand that rounds up to the next power of two
-    or out of the subnormals carries into the exponent by itself.
+    ``magnitude`` is not 0; 0 < f < 1 if ``more``, which needs a magnitude of more than ``precision`` bits,
+    else f is 0. The bits of floats ascend with their values, so a significand that rounds up to the next
+    power of two, or out of the subnormals, carries into the exponent by itself.
+
+    In integers: a float32 that is rounded to float64 first would be rounded twice, and whether the processor
+    keeps subnormals can differ from process to process.
     """
-    length = np.int64(64) - leading_zeros(magnitude)
-    ulp = max(exponent + length - precision, minimum)
+    zeros = leading_zeros(magnitude)
+    magnitude <<= np.uint64(zeros)
+    exponent -= zeros
+    ulp = max(exponent + np.int64(64) - precision, minimum)
     field = np.uint64(ulp - minimum)
     if field >= infinity >> np.uint64(precision - 1):
         return infinity
     shift = ulp - exponent
-    if shift <= 0:
-        significand = magnitude << np.uint64(-shift)
-    elif shift > 64:
-        significand = np.uint64(0)
-    else:
-        half = np.uint64(1) << np.uint64(shift - 1)
-        rest = magnitude & (half | (half - np.uint64(1)))
-        significand = magnitude >> np.uint64(shift) if shift < 64 else np.uint64(0)
-        odd = more | ((significand & np.uint64(1)) != np.uint64(0))
-        significand += np.uint64((rest > half) | ((rest == half) & odd))
+    if shift > 64:
+        return np.uint64(0)
+    half = np.uint64(1) << np.uint64(shift - 1)
+    rest = magnitude & (half | (half - np.uint64(1)))
+    significand = magnitude >> np.uint64(shift - 1) >> np.uint64(1)
+    odd = more | ((significand & np.uint64(1)) != np.uint64(0))
+    significand += np.uint64((rest > half) | ((rest == half) & odd))
     return min((field << np.uint64(precision - 1)) + significand, infinity)
 
 
@@ -305,7 +312,7 @@ def _write_wide(
 ) -> Any:
     """(bits as uint64, whether negative) of the sum of digits[i] * 2**(exponent + i * digit_bits).
 
-    ``digits`` (int64, used up) begins with FRACTION zeros and ends with one.
+    ``digits`` (int64, used up) ends with a zero, and if ``divisor`` is not 1 begins with FRACTION of them.
     """
     width = np.int64(digit_bits)
     mask = (np.int64(1) << width) - np.int64(1)
@@ -353,9 +360,10 @@ def _write_wide(
 def write_sums(
     sums: Any,
     firsts: Any,
+    lasts: Any,
     lanes: Any,
     numbers: Any,
-    cursors: Any,
+    ends: Any,
     digit_bits: int,
     exponent: int,
     divisor: int,
@@ -368,42 +376,50 @@ def write_sums(
 ) -> None:
     """out = 0, then out[union[k]] = the bits of coordinate k's sum / divisor, rounded once.
 
-    ``sums`` and ``firsts`` are add_all_digits' (with empty ``numbers``) or add_listed_digits'; cursors[l]
-    (int64, used up) is where limb l begins in ``numbers``. ``exponent`` is that of limb 0's lowest bit;
-    ``out``'s format is described by the last arguments.
+    The first arguments are add_digits'. ``exponent`` is that of limb 0's lowest bit; the last arguments
+    describe ``out``'s format. A coordinate whose digits span more than two limbs takes 60 ns and more instead
+    of 8, but those are few where it matters.
     """
     out[:] = 0
     width = sums.size
-    limbs = cursors.size
-    wide = np.zeros(FRACTION + limbs + 1, np.int64)
+    limbs = ends.size
+    fraction = np.int64(FRACTION if divisor > 1 else 0)
+    wide = np.empty(fraction + limbs + 1, np.int64)
+    cursors = np.zeros(limbs, np.int64)
+    cursors[1:] = ends[:-1]
     sign_bit = np.uint64(precision - 1 + exponent_bits)
     for k in range(width):
-        first = firsts[k]
-        if first == EMPTY:
+        if firsts[k] == EMPTY:
             continue
-        if first != WIDE:
+        first = np.int64(firsts[k])
+        lowest = np.int64(exponent) + first * digit_bits
+        if lasts[k] <= first + 1:
             if sums[k] == 0:
                 continue
             negative = sums[k] < 0
             magnitude = np.uint64(abs(sums[k]))
-            lowest = np.int64(exponent) + np.int64(first) * digit_bits
             more = False
             if divisor > 1:
                 magnitude, more, lowest = _divide(magnitude, lowest, np.uint64(divisor))
             bits = _round(magnitude, more, lowest, precision, minimum, infinity)
         else:
-            wide[:] = 0
-            for limb in range(limbs):
-                number = np.int64(limb) * width + k
-                if numbers.size == 0:
-                    wide[FRACTION + limb] = np.int32(lanes[number])
-                    continue
-                at = cursors[limb]
-                while at < numbers.size and np.int64(numbers[at]) < number:
-                    at += 1
-                cursors[limb] = at
-                if at < numbers.size and np.int64(numbers[at]) == number:
-                    wide[FRACTION + limb] = np.int32(lanes[at])
-            lowest = np.int64(exponent) - FRACTION * digit_bits
-            bits, negative = _write_wide(wide, digit_bits, lowest, divisor, precision, minimum, infinity)
+            span = np.int64(lasts[k]) - first + 1
+            wide[:fraction] = 0
+            for i in range(span):
+                limb = first + i
+                number = limb * width + k
+                at = number
+                if numbers.size:
+                    at = cursors[limb]
+                    while at < ends[limb] and np.int64(numbers[at]) < number:
+                        at += 1
+                    cursors[limb] = at
+                    if at == ends[limb] or np.int64(numbers[at]) != number:
+                        wide[fraction + i] = 0
+                        continue
+                wide[fraction + i] = np.int32(lanes[at])
+            wide[fraction + span] = 0
+            lowest -= fraction * digit_bits
+            digits = wide[: fraction + span + 1]
+            bits, negative = _write_wide(digits, digit_bits, lowest, divisor, precision, minimum, infinity)
         out[union[k]] = bits | np.uint64(negative) << sign_bit
