@@ -157,7 +157,9 @@ class Communicator:
         the fastest of these by what earlier calls measured. The result is the same with each of them: floats
         are summed in fixed point, with a quantum per block of 2^18 elements that the ranks' largest
         magnitude there sets; it is bit-identical on all ranks and within world_size / 2 quanta, plus one
-        rounding to `x`'s dtype, of the real sum. An int32 sum is exact.
+        rounding to `x`'s dtype, of the real sum. An int32 sum is exact. With "exact", floats are not
+        quantised: the result is the real sum or mean, rounded once. (The first such call on a machine
+        compiles for some seconds.)
 
         Raises NonFiniteError (NaN or infinity on some rank), MismatchError (ranks make different calls) and
         SumOverflowError on every rank, with `x` as it was; RankLostError, SwitchError or ControllerError

@@ -157,7 +157,8 @@ def look(x: Values) -> Occupancy:
     bits = x.view(bits_type)
     stride = max(_RUN, -(-bits.size // _PIECES))
     whole = [bits[start : start + _RUN] for start in range(0, bits.size - _RUN + 1, stride)]
-    sample = np.concatenate(whole) if whole else np.concatenate([bits, np.zeros(-bits.size % WORD, bits_type)])
+    padding = np.zeros(0 if whole else -bits.size % WORD, bits_type)
+    sample = np.concatenate([*(whole or [bits]), padding])
     seen = sample.size if whole else bits.size
     words = read_only(np.packbits(sample & mask != 0, bitorder="little").view("<u4").astype(np.uint32))
     shares = {}
