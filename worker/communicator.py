@@ -25,14 +25,10 @@ from switchreduce.errors import (
 from switchreduce.p4.builds import build_with_lanes, constants
 from switchreduce.p4.packet import datagram_dtype
 from switchreduce.worker import collective
-from switchreduce.worker.agreement import Disagreement, Refused, refuse
-from switchreduce.worker.blocks import BlockSender
-from switchreduce.worker.calls import Arrays, CallSpec, arrays_of, check_arguments, describe_call
-from switchreduce.worker.codec import Workspace
-from switchreduce.worker.collective import Call, Foresight
+from switchreduce.worker.agreement import Disagreement, Refused
+from switchreduce.worker.caller import Caller
+from switchreduce.worker.calls import Arrays, CallSpec, arrays_of, describe_call
 from switchreduce.worker.membership import Membership
-from switchreduce.worker.planner import Planner
-from switchreduce.worker.stream import Stream
 from switchreduce.worker.transport.engine import Segment, Session, SlotEngine
 from switchreduce.worker.transport.udp import UdpLink, drive
 from switchreduce.worker.warm import warm_up
@@ -103,11 +99,7 @@ class Communicator:
         self._busy = threading.Lock()
         self._process = os.getpid()
         self._broken: SwitchReduceError | None = None
-        self._workspace = Workspace()
-        self._planner = Planner(world_size)
-        self._foreseen = Foresight()
         self._network_seconds = 0.0  # outside the codec, in all calls
-        self._scratch = np.empty(0, np.uint8)
         invitation = membership.invitation
         build = build_with_lanes(invitation.lanes)
         self._link = UdpLink((invitation.data_host, invitation.data_port))
@@ -115,6 +107,7 @@ class Communicator:
             slots = self._say_hello(build)
             session = Session(invitation.job_id, invitation.generation, rank, world_size, slots)
             self._engine = SlotEngine(session, build, collective.arena_rows(build.lanes))
+            self._caller = Caller(self._engine)
         except BaseException:
             self._link.close()
             raise
@@ -164,7 +157,9 @@ class Communicator:
         the fastest of these by what earlier calls measured. The result is the same with each of them: floats
         are summed in fixed point, with a quantum per block of 2^18 elements that the ranks' largest
         magnitude there sets; it is bit-identical on all ranks and within world_size / 2 quanta, plus one
-        rounding to `x`'s dtype, of the real sum. An int32 sum is exact.
+        rounding to `x`'s dtype, of the real sum. An int32 sum is exact. With "exact", floats are not
+        quantised: the result is the real sum or mean, rounded once. (The first such call on a machine
+        compiles for some seconds.)
 
         Raises NonFiniteError (NaN or infinity on some rank), MismatchError (ranks make different calls) and
         SumOverflowError on every rank, with `x` as it was; RankLostError, SwitchError or ControllerError
@@ -210,74 +205,26 @@ class Communicator:
         self._membership.check(self._calls)
         number = self._calls
         self._calls += 1
-        arrays = arrays_of(x)
-        spec = describe_call(number, arrays, op, codec)
+        spec = describe_call(number, arrays_of(x), op, codec)
         problem: SwitchReduceError | None = None
         try:
-            stream, keys, out = self._prepare(x, arrays, op, codec)
+            call = self._caller.prepare(spec, x)
         except SwitchReduceError as error:
             problem = error
         if problem is not None:  # not in the handler: what the ranks agree on would be chained to it
-            self._run_or_explain(refuse(self._engine, spec), spec, problem)
+            self._run_or_explain(self._caller.refuse(spec), spec, problem)
             raise problem
-        way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.smoothed)
-        sender = BlockSender(self._engine, stream, out, op, self._workspace)  # type: ignore[arg-type]
-        call = Call(self._engine, spec, self.world_size, stream, sender, self._foreseen.get(spec.kind))
-        before = (self._network_seconds, self._engine.stats.sent)
-        outcome = self._run_or_explain(call.steps(keys, way, nonzeros), spec, None)
-        self._planner.learn(
-            spec,
-            outcome.agreed,
-            outcome.union,
-            stream.size,
-            self._network_seconds - before[0],
-            (self._engine.stats.sent - before[1]) * self._engine.lanes,
-        )
-        self._foreseen.put(spec.kind, outcome)
-        stream.write_back(out, arrays)
+        seconds, packets = self._network_seconds, self._engine.stats.sent
+        outcome = self._run_or_explain(self._caller.steps(call), spec, None)
+        self._caller.learn(call, outcome, self._network_seconds - seconds, self._engine.stats.sent - packets)
         return outcome.agreed.way.codec
-
-    def _prepare(
-        self, x: Arrays, arrays: list[np.ndarray], op: str, codec: str
-    ) -> tuple[Stream, np.ndarray, np.ndarray]:
-        """All of a call that can fail on this rank alone: (its input, magnitude keys, room for the result).
-
-        Raises UsageError or NonFiniteError.
-        """
-        problem = check_arguments(x, op, codec)
-        if problem is not None:
-            raise problem
-        try:
-            stream = Stream(arrays)
-            is_exact = codec == "exact" and stream.dtype.kind != "i"
-            scan = stream.scan_exact(self.world_size) if is_exact else stream.scan()
-            out = self._result_buffer(stream)
-        except MemoryError:
-            size = sum(array.nbytes for array in arrays)
-            raise UsageError(
-                f"rank {self.rank} has no memory for a result of {size:,} bytes: sum smaller arrays"
-            ) from None
-        if scan.first_nonfinite >= 0:
-            array, index = stream.locate(scan.first_nonfinite)
-            which = f" of array {array}" if len(arrays) > 1 else ""
-            value = float(stream.values(scan.first_nonfinite, scan.first_nonfinite + 1)[0])
-            raise NonFiniteError(f"rank {self.rank} has {value} at index {index}{which}; nothing was sent")
-        return stream, scan.keys, out
-
-    def _result_buffer(self, stream: Stream) -> np.ndarray:
-        """Where the result grows, so that no array changes before all of it is there."""
-        if self._scratch.nbytes < stream.nbytes:
-            self._scratch = np.empty(stream.nbytes, np.uint8)
-        return self._scratch[: stream.nbytes].view(stream.dtype)
 
     def _run_or_explain(
         self, steps: Generator[Segment | None, None, Any], spec: CallSpec, problem: SwitchReduceError | None
     ) -> Any:
-        first = self._engine.next_chunk
         try:
             return self._run(steps)
         except (Refused, Disagreement):
-            self._engine.abandon(first)
             self._explain(spec, problem)
 
     def _run(self, steps: Generator[Segment | None, None, Any]) -> Any:

@@ -57,10 +57,10 @@ def run(options: argparse.Namespace) -> int:
     for part in PARTS if options.part == ALL else [options.part]:
         settings.say(f"{part}{' (quick)' if options.quick else ''}")
         rows += importlib.import_module(PARTS[part][0]).run(settings)
-    print(table.format_table(rows))
     if options.json is not None:
         report.write_json(options.json, rows, shlex.join(["switchreduce", *sys.argv[1:]]))
     if options.svg is not None:
         chart.draw(options.svg, rows)
+    print(table.format_table(rows))
     failed = [row for row in rows if row.missing or row.met is False]
     return 1 if options.strict and failed else 0

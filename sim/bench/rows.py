@@ -96,14 +96,15 @@ def timed_row(
     The figures are rates (amount a second), times ``scale`` to have them in ``unit``.
     """
     ratio = spread = None
-    missing = "; ".join(each.reason for each in (value, reference) if isinstance(each, Missing))
+    reasons = [each.reason for each in (value, reference) if isinstance(each, Missing)]
     if not isinstance(value, Missing) and not isinstance(reference, Missing):
         pairs = [ours.rate / theirs.rate for ours, theirs in zip(value, reference, strict=True)]
         low, ratio, high = (float(q) for q in np.quantile(pairs, (0.25, 0.5, 0.75)))
         spread = (low, high)
     present = value if not isinstance(value, Missing) else reference
     return Row(
-        part=part, name=name, unit=unit, against=against, target=target, note=note, missing=missing,
+        part=part, name=name, unit=unit, against=against, target=target, note=note,
+        missing="; ".join(dict.fromkeys(reasons)),
         value=_median_rate(value, scale), reference=_median_rate(reference, scale),
         seconds=_median_seconds(value), reference_seconds=_median_seconds(reference),
         ratio=ratio, spread=spread, details=details or {},

@@ -8,7 +8,7 @@ from itertools import groupby
 from switchreduce.sim.bench.rows import Row
 
 HEADINGS = ("", "value", "reference", "unit", "ratio", "quartiles", "expected", "met", "time", "its time")
-LEFT_ALIGNED = (0, 3)
+LEFT_ALIGNED = ("", "unit")
 
 
 def format_table(rows: Sequence[Row]) -> str:
@@ -21,16 +21,15 @@ def _format_part(part: str, rows: Sequence[Row]) -> str:
     lines = [[*HEADINGS, *extra]]
     for row in rows:
         lines.append([*_cells(row), *(_number(row.details.get(key)) for key in extra)])
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    table = [
-        "  ".join(
-            cell.ljust(width) if k in LEFT_ALIGNED else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+    columns = [_aligned(column) for column in zip(*lines, strict=True) if any(column[1:])]
+    table = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
     title = f"{part} (ratio = value / reference; times are of one repetition, the reference's second)"
     return "\n".join([title, *table, *_notes(rows)])
+
+
+def _aligned(column: Sequence[str]) -> list[str]:
+    width = max(map(len, column))
+    return [cell.ljust(width) if column[0] in LEFT_ALIGNED else cell.rjust(width) for cell in column]
 
 
 def _cells(row: Row) -> list[str]:
@@ -43,13 +42,17 @@ def _cells(row: Row) -> list[str]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """What is compared, once for all rows that compare the same."""
+    """What is compared and what is missing, once for all rows of which it is true."""
     names: dict[str, list[str]] = {}
     for row in rows:
         text = f"against {row.against}" + (f"; {row.note}" if row.note else "")
         names.setdefault(text, []).append(row.name)
-    notes = [f"  {', '.join(same)}: {text}" for text, same in names.items()]
-    return notes + [f"  MISSING {row.name}: {row.missing}" for row in rows if row.missing]
+    for row in rows:
+        if row.missing:
+            names.setdefault(f"MISSING: {row.missing}", []).append(row.name)
+    return [
+        f"  {'all' if len(same) == len(rows) else ', '.join(same)}: {text}" for text, same in names.items()
+    ]
 
 
 def _number(value: float | None) -> str:

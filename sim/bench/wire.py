@@ -7,7 +7,7 @@ no retransmissions. Headers have a column of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,31 +31,52 @@ CALLS = 3  # of which the last counts: a job's later calls know how large the un
 
 
 @dataclass(frozen=True)
-class Bound:
-    """Of all blocks together: bits that say which coordinates the union has, and the union's size."""
+class Needed:
+    """What the arrays of a call need on the wire, all blocks together."""
 
-    index_bits: float
-    union: int
+    size: int  # coordinates
+    union: int  # of which not zero on some rank
+    entropy: float  # bits that say which those are
+    least_index: int  # bits of the smallest index that ranks can OR, of codec.SHAPES
+    values: Mapping[str, int]  # bits of the sums' lanes, by codec
 
     @property
-    def bits(self) -> float:
-        return self.index_bits + 32 * self.union
+    def bound(self) -> float:
+        """H(U) + 32 |U| bits."""
+        return self.entropy + 32 * self.union
 
 
-def entropy_bound(arrays: list[Array]) -> Bound:
-    """H(U) + 32 |U|, a block at a time; H(U) = n h(|U| / n) for a block of n coordinates, with the binary
-    entropy h (Shannon 1948). U are the coordinates whose integer is not zero on some rank."""
+def needed(arrays: list[Array]) -> Needed:
+    """Block by block; H(U) = n h(|U| / n) for a block of n coordinates, with the binary entropy h (Shannon
+    1948). U are the coordinates whose integer is not zero on some rank."""
     keys = np.maximum.reduce([codec.scan(x).keys for x in arrays])
-    index_bits, union = 0.0, 0
+    entropy, union, least_index = 0.0, 0, 0
+    values = dict.fromkeys(TARGETS, 0)
     for number, key in enumerate(keys):
         part = slice(number * codec.BLOCK, (number + 1) * codec.BLOCK)
         scale = codec.BlockScale.from_key(np.float32, int(key), len(arrays))
-        indexes = [codec.quantise(x[part], scale).index for x in arrays]
-        count = int(np.unpackbits(np.bitwise_or.reduce(indexes).view(np.uint8)).sum())
+        index = np.bitwise_or.reduce([codec.quantise(x[part], scale).index for x in arrays])
         size = arrays[0][part].size
-        index_bits += size * _binary_entropy(count / size)
-        union += count
-    return Bound(index_bits, union)
+        searched = [_search(index, size, shape) for shape in codec.SHAPES]
+        least_index += min(bits for bits, _ in searched)
+        coordinates = searched[-1][1]
+        union += coordinates.size
+        entropy += size * _binary_entropy(coordinates.size / size)
+        values["packed"] += 32 * codec.plan_packed(coordinates, size, scale.limbs).lanes
+        values["sketch"] += 32 * codec.plan_sketch(coordinates, size, scale.limbs).lanes
+    return Needed(arrays[0].size, union, entropy, least_index, values)
+
+
+def _search(index: np.ndarray, size: int, shape: codec.Shape) -> tuple[int, np.ndarray]:
+    """(bits of all levels, in whole lanes; coordinates) of an index that is the union already."""
+    search = codec.UnionSearch(index, size, shape)
+    bits = 0
+    while not search.done:
+        lanes = np.empty(search.lanes, np.uint32)
+        bits += 32 * lanes.size
+        search.write(lanes)
+        search.read(lanes)
+    return bits, search.coordinates
 
 
 def _binary_entropy(p: float) -> float:
@@ -76,26 +97,31 @@ def run(settings: Settings) -> list[Row]:
     with running_cluster(BUILD) as controller:
         for case, make in cases.items():
             arrays = make()
-            bound = entropy_bound(arrays)
+            need = needed(arrays)
             for name, target in TARGETS.items():
                 settings.say(f"{case}, {name}")
                 packets = count_packets(controller, arrays, name)
-                rows.append(_row(f"{case}, {name}", bound, packets, build, arrays[0].size, target))
+                rows.append(_row(case, name, need, packets, build, target))
     return rows
 
 
-def _row(name: str, bound: Bound, packets: int, build: Build, size: int, target: Target) -> Row:
+def _row(case: str, name: str, need: Needed, packets: int, build: Build, target: Target) -> Row:
+    """In bits a coordinate. Which index a call takes is the planner's choice, who weighs round trips against
+    bits; `least index` is what the smallest would take, and `least ratio` what the ratio would be with it."""
     lane_bits = packets * build.lanes * LANE_BYTES * 8
-    frame_bits = packets * (datagram_bytes(build) + envelope_bytes(build)) * 8
+    header_bits = packets * (datagram_bytes(build) + envelope_bytes(build)) * 8 - lane_bits
     return counted_row(
-        "wire", name, "bits/coordinate", lane_bits / size,
-        "H(U) + 32 |U| per block", bound.bits / size, target,
-        note=f"{size:,} float32 a rank, {RANKS} ranks, {build.lanes} lanes a packet",
+        "wire", f"{case}, {name}", "bits/coordinate", lane_bits / need.size,
+        "H(U) + 32 |U| per block", need.bound / need.size, target,
+        note=f"{RANKS} ranks, {build.lanes} lanes a packet; headers: Ethernet, IPv4, UDP and slot header",
         details={
-            "union %": 100 * bound.union / size,
-            "H(U)": bound.index_bits / size,
-            "headers": (frame_bits - lane_bits) / size,
-            "ratio with headers": frame_bits / bound.bits,
+            "coordinates": need.size,
+            "union %": 100 * need.union / need.size,
+            "H(U)": need.entropy / need.size,
+            "values": need.values[name] / need.size,
+            "least index": need.least_index / need.size,
+            "least ratio": (need.least_index + need.values[name]) / need.bound,
+            "headers": header_bits / need.size,
         },
     )  # fmt: skip
 

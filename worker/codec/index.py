@@ -23,7 +23,7 @@ from switchreduce.worker.codec.arrays import (
     index_lanes,
     read_only,
 )
-from switchreduce.worker.codec.index_kernels import count_groups, read_level, write_level, write_top
+from switchreduce.worker.codec.index_kernels import read_level, write_level, write_top
 from switchreduce.worker.codec.kernels import BATCH, WORD, count_bits, list_bits
 from switchreduce.worker.codec.scale import bits_of
 
@@ -155,16 +155,19 @@ def look(x: Values) -> Occupancy:
     check_values(x)
     bits_type, mask = bits_of(x.dtype)
     bits = x.view(bits_type)
-    if 0 < bits.size < _RUN:
-        bits = np.concatenate([bits, np.zeros(_RUN - bits.size, bits_type)])
-    counts = np.zeros(len(_SIZES), np.int64)
     stride = max(_RUN, -(-bits.size // _PIECES))
-    seen = count_groups(read_only(bits), mask, _RUN, stride, np.array(_SIZES), counts)
-    covered = min(seen, x.size)
-    shares = (
-        min(1.0, count * size / max(covered, 1)) for count, size in zip(counts.tolist(), _SIZES, strict=True)
-    )
-    return Occupancy(dict(zip(_SIZES, shares, strict=True)))
+    whole = [bits[start : start + _RUN] for start in range(0, bits.size - _RUN + 1, stride)]
+    padding = np.zeros(0 if whole else -bits.size % WORD, bits_type)
+    sample = np.concatenate([*(whole or [bits]), padding])
+    seen = sample.size if whole else bits.size
+    words = read_only(np.packbits(sample & mask != 0, bitorder="little").view("<u4").astype(np.uint32))
+    shares = {}
+    for size in _SIZES:
+        groups = -(-seen // size)
+        occupied = np.empty(index_lanes(groups), np.uint32)
+        write_top(words, size, groups, occupied)
+        shares[size] = count_bits(read_only(occupied)) / max(groups, 1)
+    return Occupancy(shares)
 
 
 def best_shape(occupancy: Occupancy, copies: float, bits_a_level: float) -> tuple[int, float]:

@@ -107,28 +107,3 @@ def read_level(bits: Any, parents: Any, ratio: int, children: Any) -> Any:
                 count += np.int64(part >> np.uint64(k) & np.uint64(1))
             j += step
     return count
-
-
-@njit(cache=True, nogil=True)
-def count_groups(bits: Any, mask: Any, run: int, stride: int, sizes: Any, counts: Any) -> int:
-    """Look at ``run`` coordinates (a multiple of 32 and of every size) out of each ``stride``.
-
-    counts[i] becomes the number of groups of ``sizes[i]`` with a coordinate whose masked bits are not 0.
-    Returns the number of coordinates looked at.
-    """
-    counts[:] = 0
-    seen = 0
-    words = np.empty(run >> 5, np.uint32)
-    for start in range(0, bits.size - run + 1, stride):
-        seen += run
-        for lane in range(words.size):
-            word = np.uint32(0)
-            for j in range(_WORD):
-                set_here = bits[start + lane * _WORD + j] & mask != 0
-                word |= np.uint32(set_here) << np.uint32(j)
-            words[lane] = word
-        for i in range(sizes.size):
-            size = sizes[i]
-            for group in range(run // size):
-                counts[i] += _occupied(words, group * size, size)
-    return seen

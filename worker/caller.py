@@ -1,0 +1,109 @@
+"""A rank's calls without a socket or a clock: from arguments to steps, and what one call teaches the next."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from switchreduce.errors import NonFiniteError, UsageError
+from switchreduce.worker.agreement import Disagreement, Refused, Way, refuse
+from switchreduce.worker.blocks import BlockSender
+from switchreduce.worker.calls import Arrays, CallSpec, arrays_of, check_arguments
+from switchreduce.worker.codec import Workspace
+from switchreduce.worker.collective import Call, Foresight, Outcome
+from switchreduce.worker.pipeline import Steps
+from switchreduce.worker.planner import Planner
+from switchreduce.worker.stream import Stream
+from switchreduce.worker.transport.engine import Segment, SlotEngine
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A call that nothing on this rank alone can make fail any more."""
+
+    spec: CallSpec
+    arrays: list[np.ndarray]
+    stream: Stream
+    keys: np.ndarray  # uint32, of the stream's blocks
+    out: np.ndarray  # room for the result
+    way: Way  # this rank's vote
+    nonzeros: int
+
+
+class Caller:
+    """One rank's calls over `engine`, one at a time; ranks that make the same calls stay in step."""
+
+    def __init__(self, engine: SlotEngine) -> None:
+        self._engine = engine
+        self._rank = engine.session.rank
+        self._world_size = engine.session.world_size
+        self._workspace = Workspace()
+        self._planner = Planner(self._world_size)
+        self._foresight = Foresight()
+        self._scratch = np.empty(0, np.uint8)
+
+    def prepare(self, spec: CallSpec, x: Arrays) -> Prepared:
+        """Check and scan `x`. Raises UsageError or NonFiniteError, whereupon the rank must `refuse`."""
+        problem = check_arguments(x, spec.op, spec.codec)
+        if problem is not None:
+            raise problem
+        arrays = arrays_of(x)
+        try:
+            stream = Stream(arrays)
+            is_exact = spec.codec == "exact" and stream.dtype.kind != "i"
+            scan = stream.scan_exact(self._world_size) if is_exact else stream.scan()
+            out = self._result_buffer(stream)
+        except MemoryError:
+            size = sum(array.nbytes for array in arrays)
+            raise UsageError(
+                f"rank {self._rank} has no memory for a result of {size:,} bytes: sum smaller arrays"
+            ) from None
+        if scan.first_nonfinite >= 0:
+            array, index = stream.locate(scan.first_nonfinite)
+            which = f" of array {array}" if len(arrays) > 1 else ""
+            value = float(stream.values(scan.first_nonfinite, scan.first_nonfinite + 1)[0])
+            raise NonFiniteError(f"rank {self._rank} has {value} at index {index}{which}; nothing was sent")
+        way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.smoothed)
+        return Prepared(spec, arrays, stream, scan.keys, out, way, nonzeros)
+
+    def _result_buffer(self, stream: Stream) -> np.ndarray:
+        """Where the result grows, so that no array changes before all of it is there."""
+        if self._scratch.nbytes < stream.nbytes:
+            self._scratch = np.empty(stream.nbytes, np.uint8)
+        return self._scratch[: stream.nbytes].view(stream.dtype)
+
+    def steps(self, call: Prepared) -> Generator[Segment | None, None, Outcome]:
+        """Replace the call's arrays by their sum or mean over ranks.
+
+        Raises Disagreement, Refused or SumOverflowError, the same on every rank, with all arrays as they were
+        and the ranks in step for the next call.
+        """
+        spec = call.spec
+        sender = BlockSender(self._engine, call.stream, call.out, spec.op, self._workspace)  # type: ignore[arg-type]
+        foreseen = self._foresight.get(spec.kind)
+        steps = Call(self._engine, spec, self._world_size, call.stream, sender, foreseen)
+        outcome: Outcome = yield from self._in_step(steps.steps(call.keys, call.way, call.nonzeros))
+        self._foresight.put(spec.kind, outcome)
+        call.stream.write_back(call.out, call.arrays)
+        return outcome
+
+    def refuse(self, spec: CallSpec) -> Steps:
+        """Take part in a call only to say that this rank cannot make it. Raises Refused or Disagreement."""
+        yield from self._in_step(refuse(self._engine, spec))
+
+    def _in_step(self, steps: Generator[Segment | None, None, Any]) -> Generator[Segment | None, None, Any]:
+        first = self._engine.next_chunk
+        try:
+            return (yield from steps)
+        except (Disagreement, Refused):
+            self._engine.abandon(first)
+            raise
+
+    def learn(self, call: Prepared, outcome: Outcome, network_seconds: float, packets: int) -> None:
+        """Take what a call showed: the time that it spent outside the codec and the packets it sent."""
+        lanes = packets * self._engine.lanes
+        size = call.stream.size
+        self._planner.learn(call.spec, outcome.agreed, outcome.union, size, network_seconds, lanes)
