@@ -19,10 +19,10 @@ FROM ${PYTHON_IMAGE}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends iproute2 nftables \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=build /opt/switchreduce /opt/switchreduce
 # machine code of kernels and P4 programs goes to this folder; user 1000 is who most often owns INPUT's file
 RUN useradd --uid 1000 --create-home switchreduce \
     && install --directory --owner=switchreduce --group=switchreduce /var/cache/switchreduce
+COPY --from=build /opt/switchreduce /opt/switchreduce
 ENV PATH=/opt/switchreduce/bin:$PATH \
     XDG_CACHE_HOME=/var/cache/switchreduce \
     PYTHONUNBUFFERED=1
