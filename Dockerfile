@@ -28,6 +28,5 @@ ENV PATH=/opt/switchreduce/bin:$PATH \
     PYTHONUNBUFFERED=1
 USER switchreduce
 WORKDIR /home/switchreduce
-# Compiles for the processor that builds; on another kind the first start compiles once more.
-RUN switchreduce demo --workers 1 && switchreduce demo --workers 1 --build jumbo2048
+RUN python -m switchreduce.sim.compose.warm
 CMD ["switchreduce", "--help"]
