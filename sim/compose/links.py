@@ -1,4 +1,4 @@
-"""Turn a container's interfaces on the data networks into links of the switch, once, before anything uses them.
+"""Turn a container's interfaces on the data networks into links of the switch, before anything uses them.
 
 Docker gives each of them an address, a name that depends on the order in which networks were joined, and
 offloads that would hand a switch frames of 64 KiB without checksums. Needs CAP_NET_ADMIN in the container.
@@ -37,7 +37,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="what all data networks are part of, like 10.83.0.0/20; other interfaces stay as they are",
     )  # fmt: skip
     ends = parser.add_subparsers(dest="end", metavar="END", required=True)
-    switch = ends.add_parser("switch", help="name the interfaces port1, port2, ... and keep them until stopped")
+    switch = ends.add_parser(
+        "switch", help="name the interfaces port1, port2, ... and keep them until stopped"
+    )
     switch.add_argument("--ports", required=True, type=int, metavar="N", help="how many there must be")
     worker = ends.add_parser("worker", help="make the switch the way to everywhere")
     worker.add_argument(

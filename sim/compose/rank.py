@@ -1,8 +1,8 @@
 """One rank of the job that docker-compose.yml runs: sums its array, checks the result, prints its table.
 
-The exit status of rank 0 speaks for all: the ranks tell each other, through the switch, whose result is exact.
-The other ranks then stay until they are stopped, because `docker compose up --exit-code-from worker0` stops
-every container, rank 0's too, as soon as any has ended.
+The exit status of rank 0 speaks for all: the ranks tell each other, through the switch, whose result is
+exact. The other ranks then stay until they are stopped, because `docker compose up --exit-code-from worker0`
+stops every container, rank 0's too, as soon as any has ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from switchreduce.errors import SwitchReduceError
 from switchreduce.sim.compose.stop import stay_until_stopped
 from switchreduce.sim.ranks import load_inputs
 from switchreduce.sim.results import Row, check, print_report
-from switchreduce.worker.cli import describe, parse_codecs
+from switchreduce.worker.cli import parse_codecs
 from switchreduce.worker.collective import CODECS
 from switchreduce.worker.communicator import Communicator
 
@@ -31,7 +31,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--controller", required=True, metavar="HOST:PORT")
     parser.add_argument("--rank", required=True, type=int)
     parser.add_argument("--workers", required=True, type=int, metavar="N")
-    parser.add_argument("--loss", default="0", metavar="PCT", help="what the links do, for the table's heading")
+    parser.add_argument(
+        "--loss", default="0", metavar="PCT", help="what the links do, for the table's heading"
+    )
     parser.add_argument(
         "--codec", default=",".join(CODECS), metavar="C[,C]",
         help="one allreduce with each (default: %(default)s)",
@@ -75,8 +77,12 @@ def sum_and_check(communicator: Communicator, codec: str, arrays: Sequence[np.nd
     """This rank's part of an allreduce of `arrays`, compared with what all of them add up to."""
     result = arrays[communicator.rank].copy()
     report = communicator.allreduce(result, op=OP, codec=codec)
-    described = describe(codec, report, result.nbytes, report.seconds)
-    return check([codec], list(arrays), {codec: [result]}, [{codec: described}], OP)[0]
+    cost = {
+        "bytes_sent": report.bytes_sent,
+        "seconds": report.seconds,
+        "retransmits": report.retransmits,
+    }
+    return check([codec], list(arrays), {codec: [result]}, [{codec: cost}], OP)[0]
 
 
 if __name__ == "__main__":
