@@ -19,7 +19,7 @@ from switchreduce.sim.compose.stop import stay_until_stopped
 from switchreduce.sim.ranks import load_inputs
 from switchreduce.sim.results import Row, check, print_report
 from switchreduce.worker.cli import parse_codecs
-from switchreduce.worker.collective import CODECS
+from switchreduce.worker.calls import CODECS
 from switchreduce.worker.communicator import Communicator
 
 OP = "sum"
@@ -35,8 +35,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--loss", default="0", metavar="PCT", help="what the links do, for the table's heading"
     )
     parser.add_argument(
-        "--codec", default=",".join(CODECS), metavar="C[,C]",
-        help="one allreduce with each (default: %(default)s)",
+        "--codec", default="packed,sketch,dense", metavar="C[,C]",
+        help=f"of {', '.join(CODECS)}; one allreduce with each (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--input", type=Path, metavar="FILE",
