@@ -18,8 +18,8 @@ from switchreduce.errors import SwitchReduceError
 from switchreduce.sim.compose.stop import stay_until_stopped
 from switchreduce.sim.ranks import load_inputs
 from switchreduce.sim.results import Row, check, print_report
-from switchreduce.worker.cli import parse_codecs
 from switchreduce.worker.calls import CODECS
+from switchreduce.worker.cli import parse_codecs
 from switchreduce.worker.communicator import Communicator
 
 OP = "sum"
