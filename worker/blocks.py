@@ -54,8 +54,8 @@ class Piece:
 class PieceSender:
     """Sends pieces of one call; what it finds on the way, the same on every rank.
 
-    ``overflow``: the first coordinate whose sum does not fit, or -1. ``unions``: by start of a piece, how many
-    of its coordinates are not zero on some rank. ``special``: which are NaN or infinite.
+    ``overflow``: the first coordinate whose sum does not fit, or -1. ``unions``: by start of a piece, how
+    many of its coordinates are not zero on some rank. ``special``: which are NaN or infinite.
     """
 
     engine: SlotEngine

@@ -246,8 +246,11 @@ def test_pieces_of_several_blocks(wide_switch, monkeypatch, dtype):
             size = 8 * 2**18 + 5
             magnitude = np.repeat([1.0, 1e-3, 0.0, 1e4, 1.0, 0.0, 0.0, 50.0, 1.0], 2**18)[:size]
             if dtype == "int32":
-                magnitude = magnitude * 2e5  # some sums need two limbs
+                magnitude = magnitude * 1e5
             inputs.append(np.where(rng.random(size) < 0.01, rng.uniform(-1, 1, size), 0) * magnitude)
+        if dtype == "int32":
+            inputs[0][4 * 2**18 - 9] = 2**31 - 1  # this block and its piece need two limbs
+            inputs[1][4 * 2**18 - 9] = 0
         flats = [flat.astype(dtype) for flat in inputs]
         wide = [flat.astype(np.float64) if dtype == "float16" else flat for flat in flats]
         expected = exact_allreduce(wide).result.astype(dtype)

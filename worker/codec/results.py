@@ -26,7 +26,7 @@ class Sums:
     """The checked sums of a plan, in memory of their own.
 
     ``values``: uint32 (modulo 2**32), or int64 where they came in two limbs. ``where``: the coordinates,
-    uint32 ascending, or uint64 with the coordinate in the lower half, in no order; None: all ``size`` of them.
+    uint32 ascending, or uint64 with the coordinate in the lower half, in no order; None: all ``size``.
     """
 
     size: int
@@ -47,8 +47,8 @@ class Sums:
 def collect(lanes: Lanes, plan: Plan) -> Sums:
     """The sums in ``lanes`` (uint32[plan.lanes], used up).
 
-    Raises SwitchError if the sums of a sketch contradict each other: after peeling, every bucket must be zero,
-    so lanes that were lost, added twice or encoded for another plan show up here.
+    Raises SwitchError if the sums of a sketch contradict each other: after peeling, every bucket must be
+    zero, so lanes that were lost, added twice or encoded for another plan show up here.
     """
     check_lanes("lanes", lanes, np.uint32, plan.lanes)
     where: NDArray[Any] | None = None
