@@ -30,8 +30,8 @@ LINK_DOWN = 5.0  # s
 TIMEOUT = 30.0  # s: the default of a worker
 SHORT_TIMEOUT = 2.0  # s, for a fault that nothing but the time-out ends
 
-# A rank that sums until it is told to stop. Its process stays for the next job, as a start takes a processor a
-# second. All ranks stop after the same call, as the request to stop is part of what they sum.
+# A rank that sums until it is told to stop. Its process stays for the next job, as a start takes a second.
+# All ranks stop after the same call, as the request to stop is part of what they sum.
 RANK = """
 import select, sys
 import numpy as np
@@ -127,9 +127,11 @@ class Site:
         self._running.callback(started.stop)
         return started
 
-    def set_link(self, rank: int, state: str) -> None:
-        """Take the switch's port to a rank "down" or "up"."""
-        run(self.star.switch, "ip", "link", "set", self.star.ports[rank + 1], state)
+    def set_link(self, rank: int, end: str, state: str) -> None:
+        """Take a rank's link "down" or "up", at the "switch" or the "host"."""
+        host, switch = self.star.links[rank]
+        interface = {"host": host, "switch": switch}[end]
+        run(interface.node, "ip", "link", "set", interface.name, state)
 
     def start_job(self, timeout: float = TIMEOUT) -> str:
         """The name of a job of all ranks that is well under way."""
@@ -218,11 +220,14 @@ def test_a_killed_worker(site):
     site.check_new_job()
 
 
-def test_a_link_that_is_down_for_a_while(site):
+def test_links_that_are_down_for_a_while(site):
+    """One at the switch's end, where the host sees no carrier; one at the host's, which loses its route."""
     job = site.start_job()
-    site.set_link(1, "down")
+    site.set_link(1, "switch", "down")
+    site.set_link(2, "host", "down")
     time.sleep(LINK_DOWN)
-    site.set_link(1, "up")
+    site.set_link(1, "switch", "up")
+    site.set_link(2, "host", "up")
     site.wait_for_calls(job, 2)
     site.finish(job)
     site.check_new_job()
@@ -230,7 +235,7 @@ def test_a_link_that_is_down_for_a_while(site):
 
 def test_a_link_that_stays_down(site):
     job = site.start_job(SHORT_TIMEOUT)
-    site.set_link(1, "down")
+    site.set_link(1, "switch", "down")
     check_errors(site.outcomes(job), r"(Switch|RankLost)Error: .+")
-    site.set_link(1, "up")
+    site.set_link(1, "switch", "up")
     site.check_new_job()
