@@ -13,7 +13,7 @@ from switchreduce.controller.entries import Location, admission, closing, local
 from switchreduce.controller.slots import Lease
 from switchreduce.p4.builds import Build
 from switchreduce.sim.apply import apply
-from switchreduce.sim.network import Endpoint, Fate, VirtualNetwork
+from switchreduce.sim.network import Direction, Endpoint, Fate, VirtualNetwork
 from switchreduce.sim.target import Switch
 from switchreduce.worker.transport.engine import Op, Segment, Session, SlotEngine
 
@@ -93,4 +93,22 @@ def perfect(*_: object) -> Sequence[float]:
     return (1e-5,)
 
 
-__all__ = ["SWITCH_ADDRESS", "Fate", "SimulatedJob", "combined", "perfect", "queue_all"]
+def slow_queue(capacity: int, service: float, leg: float) -> Fate:
+    """A switch that takes `service` s for a packet and drops what finds `capacity` packets waiting; the legs
+    to and from it take `leg` s."""
+    free_at = 0.0
+
+    def fate(direction: Direction, port: int, now: float) -> Sequence[float]:
+        nonlocal free_at
+        if direction is Direction.TO_RANK:
+            return (leg,)
+        wait = max(0.0, free_at - now)
+        if wait >= capacity * service:
+            return ()
+        free_at = now + wait + service
+        return (leg + wait + service,)
+
+    return fate
+
+
+__all__ = ["SWITCH_ADDRESS", "Fate", "Op", "SimulatedJob", "combined", "perfect", "queue_all", "slow_queue"]
