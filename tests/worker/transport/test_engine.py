@@ -154,7 +154,7 @@ def test_a_clean_network_needs_no_retransmission(wide_switch):
     assert [e.stats.sent for e in job.engines] == [300] * 4
 
 
-def run_clean_job(switch, fate, slots: int, chunks: int) -> tuple[float, float]:
+def run_job(switch, fate, slots: int, chunks: int) -> tuple[float, float]:
     """(virtual seconds, share of packets sent again) of a job of 4 ranks."""
     network = VirtualNetwork(switch, BUILD, SWITCH_ADDRESS, fate)
     job = SimulatedJob(switch, BUILD, network, 4, slots, rows=chunks)
@@ -171,17 +171,23 @@ def run_clean_job(switch, fate, slots: int, chunks: int) -> tuple[float, float]:
 def test_the_window_finds_what_a_slow_switch_takes(wide_switch, leg, share):
     """It drops what finds 32 packets waiting, which is far less than four ranks with 128 slots could send."""
     chunks, service = 1500, 5e-5
-    seconds, again = run_clean_job(wide_switch, slow_queue(32, service, leg), 128, chunks)
+    seconds, again = run_job(wide_switch, slow_queue(32, service, leg), 128, chunks)
     assert again < share  # most of it in the first moments
     least_seconds = 4 * chunks * service + chunks / 128 * 2 * leg
     assert seconds < 3 * least_seconds
 
 
 def test_random_losses_do_not_close_the_window(wide_switch):
-    luck = random.Random(1)
-    leg = 1e-4
-    seconds, again = run_clean_job(wide_switch, lambda *_: (leg,) if luck.random() > 0.05 else (), 64, 600)
-    assert 600 * 2 * leg / seconds > 5  # chunks a round trip; a window that took them for a queue's: 2.6
+    leg, runs = 1e-4, []
+    for seed in range(3):
+        luck = random.Random(seed)
+
+        def fate(*_, luck=luck):
+            return (leg,) if luck.random() >= 0.05 else ()
+
+        runs.append(run_job(wide_switch, fate, 64, 600))
+    seconds, again = (sorted(column)[1] for column in zip(*runs, strict=True))
+    assert 600 * 2 * leg / seconds > 4  # chunks a round trip; a window that takes them for a queue's: 2.6
     assert again < 0.3  # 23 % of chunks lose a contribution or a result
 
 
@@ -192,7 +198,7 @@ def test_a_moment_of_silence_is_not_a_storm(wide_switch):
         arrival = now + 1e-3
         return (max(arrival, 0.055) - now if 0.01 < arrival < 0.055 else 1e-3,)
 
-    _, again = run_clean_job(wide_switch, fate, 64, 1000)
+    _, again = run_job(wide_switch, fate, 64, 1000)
     assert again * 1000 < 8
 
 
