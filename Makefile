@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # compat: else Python, started beside a clone of this repository's name, takes the clone for the package
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 
-.PHONY: demo mininet-demo test check p4 proto clean
+.PHONY: demo mininet-demo compose-demo test check p4 proto clean
 
 demo: $(VENV)/run
 	$(BIN)/switchreduce demo $(DEMO)
@@ -13,6 +13,10 @@ demo: $(VENV)/run
 # On network namespaces, with BMv2 where it is installed: as root, with Debian's mininet.
 mininet-demo: $(VENV)/run
 	$(BIN)/python -m switchreduce.sim.mininet.star $(DEMO)
+
+# In containers around BMv2's image; settings as in .env: make compose-demo WORKERS=6 COMPOSE_PROFILES=embedded
+compose-demo:
+	docker compose up --build --exit-code-from worker0; status=$$?; docker compose down; exit $$status
 
 test: $(VENV)/dev
 	$(BIN)/pytest $(PYTEST)

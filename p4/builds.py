@@ -75,3 +75,12 @@ def build_with_lanes(lanes: int) -> Build:
 
 constants = SimpleNamespace(**manifest()["constants"])
 """The numbers of ``constants.p4`` by name, as integers."""
+
+
+def constant_names(prefix: str) -> dict[int, str]:
+    """Those whose names start with `prefix`, by value and without it: for "OP_" {0: "sum", ...}."""
+    return {
+        value: name.removeprefix(prefix).lower()
+        for name, value in vars(constants).items()
+        if name.startswith(prefix)
+    }

@@ -18,7 +18,8 @@ ENVELOPE = ("ethernet", "ipv4", "udp")
 PAYLOAD = ("slot", "lanes")
 
 
-def _header_fields(build: Build, instance: str) -> list[tuple[str, int]]:
+def header_fields(build: Build, instance: str) -> list[tuple[str, int]]:
+    """Name and width in bits of the fields of header `instance` ("slot", "ipv4", ...), in wire order."""
     program = build.program
     type_name = next(h["header_type"] for h in program["headers"] if h["name"] == instance)
     fields = next(t["fields"] for t in program["header_types"] if t["name"] == type_name)
@@ -27,7 +28,7 @@ def _header_fields(build: Build, instance: str) -> list[tuple[str, int]]:
 
 def header_bytes(build: Build, instance: str) -> int:
     """Size of a header in bytes."""
-    return sum(width for _, width in _header_fields(build, instance)) // 8
+    return sum(width for _, width in header_fields(build, instance)) // 8
 
 
 @cache
@@ -41,7 +42,7 @@ def header_dtype(build: Build, instance: str) -> np.dtype:
     formats: list[str] = []
     offsets: list[int] = []
     position = 0
-    for name, width in _header_fields(build, instance):
+    for name, width in header_fields(build, instance):
         if position % 8 == 0 and width % 8 == 0:
             names.append(name)
             formats.append(f">u{width // 8}" if width in (8, 16, 32, 64) else f"V{width // 8}")

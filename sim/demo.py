@@ -16,8 +16,8 @@ from switchreduce.p4.builds import build_names, constants
 from switchreduce.sim.processes import Process, exit_on_signals
 from switchreduce.sim.ranks import Reports, collect, load_inputs, save_inputs, say, worker_arguments
 from switchreduce.sim.results import check, print_report
+from switchreduce.worker.calls import CODECS, OPS
 from switchreduce.worker.cli import parse_codecs
-from switchreduce.worker.collective import CODECS, OPS
 from switchreduce.worker.warm import warm_up
 
 COMPILE_TIMEOUT = 300.0  # s, for numba on a slow machine; warm starts take about two
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="default: 4, or as many as the input has")
     parser.add_argument(
         "--codec",
-        default=",".join(CODECS),
+        default="packed,sketch,dense",
         metavar="C[,C]",
         help=f"of {', '.join(CODECS)}; one allreduce with each (default: %(default)s)",
     )

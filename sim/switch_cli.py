@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from switchreduce.errors import SwitchError, UnsupportedProgramError, UsageError
-from switchreduce.sim.drivers import DataPlane, Impairment, InterfaceDriver, PortDriver, Rates, UdpDriver
+from switchreduce.sim.drivers import (
+    DataPlane,
+    Impairment,
+    InterfaceDriver,
+    PortCapture,
+    PortDriver,
+    Rates,
+    UdpDriver,
+)
 from switchreduce.sim.drivers.udp import SOCKET_BUFFER_BYTES
 from switchreduce.sim.p4runtime import P4RuntimeServer
 from switchreduce.sim.target import Switch, load_program
@@ -86,6 +94,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "program sees its datagrams with made-up Ethernet and IPv4 headers, sent to @IP:PORT (default: "
         "HOST:PORT itself)",
     )
+    parser.add_argument(
+        "--pcap",
+        nargs="?",
+        type=Path,
+        const=Path("."),
+        metavar="DIR",
+        help="write what enters and leaves each port to a file in DIR (default: here): IFACE.pcap, "
+        "and port1.pcap and so on for --udp; files of these names are replaced. One file holds both "
+        "directions, where simple_switch_grpc writes one for each",
+    )
     experiments = parser.add_argument_group(
         "for experiments", "lose, double or swap UDP packets on purpose, in both directions"
     )
@@ -111,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     switch = None if args.no_p4 else _load(args)
     with contextlib.ExitStack() as stack:
         drivers = _open_drivers(args, stack)
-        dataplane = DataPlane(drivers, cpu_port=args.cpu_port)
+        dataplane = DataPlane(drivers, args.cpu_port, _open_capture(args, stack))
         stack.callback(dataplane.close)
         server = P4RuntimeServer(
             dataplane,
@@ -182,6 +200,15 @@ def _open_drivers(args: argparse.Namespace, stack: contextlib.ExitStack) -> list
         if rates.any:
             _progress("packets are lost, doubled or swapped on purpose: for experiments only")
     return drivers
+
+
+def _open_capture(args: argparse.Namespace, stack: contextlib.ExitStack) -> PortCapture | None:
+    if args.pcap is None:
+        return None
+    capture = PortCapture(args.pcap, dict(args.interface), _progress)
+    stack.callback(capture.close)
+    _progress(f"captures every port to {args.pcap}")
+    return capture
 
 
 def _describe(udp: UdpDriver) -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "switch": ("switchreduce.sim.switch_cli", "run the embedded P4 switch"),
     "controller": ("switchreduce.controller.cli", "program a switch and admit workers to it"),
     "worker": ("switchreduce.worker.cli", "sum arrays with the other ranks of a job"),
+    "bench": ("switchreduce.sim.bench.cli", "measure codecs, switches and the wire against references"),
 }
 
 

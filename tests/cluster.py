@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +25,14 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(build: str = "wide256", loss: float = 0.0, seed: int = 0) -> Iterator[Cluster]:
+def running_cluster(
+    build: str = "wide256", loss: float = 0.0, seed: int = 0, switch_options: Sequence[str] = ()
+) -> Iterator[Cluster]:
     with Process(
         "switch", "switch", "--no-p4", "--cpu-port", str(constants.CPU_PORT),
         "--grpc-server-addr", "127.0.0.1:0",
         "--udp", f"127.0.0.1:0@127.0.0.1:{constants.AGGREGATION_PORT}",
-        "--loss", str(loss), "--seed", str(seed),
+        "--loss", str(loss), "--seed", str(seed), *switch_options,
     ) as switch:  # fmt: skip
         p4runtime, data = switch.wait_for(r"P4Runtime on (\S+), data on udp (\S+)", START_TIMEOUT).groups()
         with Process(

@@ -82,7 +82,7 @@ def test_processes_find_each_other_in_any_start_order(tmp_path, gradient):
     ):  # fmt: skip
         for process in (first, second):
             assert process.wait(90) == 0, process.output
-        assert json.loads(first.last_line)["rows"][0]["codec"] == "sketch"
+        assert json.loads(first.last_line)["rows"][0]["codec"] == "auto"
     expected = 2 * np.load(gradient)
     for path in outputs:
         np.testing.assert_array_equal(np.load(path), expected)
@@ -96,9 +96,14 @@ def test_every_command_has_help():
 
 
 def test_a_table_for_a_person(cluster, gradient):
-    done = command(*worker_arguments(cluster.controller, gradient), "--codec", "sketch,dense")
+    done = command(*worker_arguments(cluster.controller, gradient), "--codec", "auto,sketch,dense")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines()] == ["codec", "sketch", "dense"]
+    assert [line.split()[1] for line in done.stdout.splitlines()] == [
+        "codec",
+        "auto=dense",
+        "sketch",
+        "dense",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -125,9 +130,9 @@ def test_an_archive_and_pickled_objects_are_refused(cluster, tmp_path):
     objects = tmp_path / "objects.npy"
     np.save(objects, np.array([{}, None], object), allow_pickle=True)
     assert_one_line(command(*worker_arguments(cluster.controller, objects)), "objects.npy")
-    half = tmp_path / "half.npy"
-    np.save(half, np.ones(3, np.float16))
-    assert_one_line(command(*worker_arguments(cluster.controller, half)), "float16")
+    small = tmp_path / "small.npy"
+    np.save(small, np.ones(3, np.uint8))
+    assert_one_line(command(*worker_arguments(cluster.controller, small)), "uint8")
 
 
 def test_mistakes_in_arguments(cluster, gradient):

@@ -15,7 +15,8 @@ import numpy as np
 from switchreduce import defaults
 from switchreduce.errors import UsageError
 from switchreduce.patience import patience
-from switchreduce.worker.collective import CODECS, OPS
+from switchreduce.worker.calls import CODECS, OPS
+from switchreduce.worker.codec import warm_up_exact
 from switchreduce.worker.communicator import CallReport, Communicator
 
 EXAMPLE = """\
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     allreduce.add_argument("--rank", type=int, required=True, help="this rank, from 0")
     allreduce.add_argument("--world-size", type=int, required=True, metavar="N", help="number of ranks")
     allreduce.add_argument(
-        "--input", type=Path, required=True, metavar="IN.npy", help="float32, float64 or int32"
+        "--input", type=Path, required=True, metavar="IN.npy", help="float32, float64, int32 or float16"
     )
     allreduce.add_argument(
         "--output", type=Path, metavar="OUT.npy",
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     allreduce.add_argument("--op", choices=OPS, default="sum", help="default: %(default)s")
     allreduce.add_argument(
-        "--codec", default="sketch", metavar="NAME[,NAME]",
+        "--codec", default="auto", metavar="NAME[,NAME]",
         help=f"one of {', '.join(CODECS)}, or several: one allreduce with each (default: %(default)s)",
     )  # fmt: skip
     allreduce.add_argument(
@@ -115,6 +116,8 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None and not options.output.parent.is_dir():
         raise UsageError(f"--output {options.output}: there is no folder {options.output.parent}")
     rows: list[dict[str, object]] = []
+    if "exact" in codecs:
+        warm_up_exact()  # before others count on this rank
     with patience(
         f"rank {options.rank} of job {options.job} waits for {options.controller} and the other ranks"
     ):
@@ -144,6 +147,7 @@ def run(options: argparse.Namespace) -> int:
 def describe(codec: str, report: CallReport, dense_bytes: int, seconds: float) -> dict[str, object]:
     return {
         "codec": codec,
+        "carried_by": report.codec,
         "bytes_sent": report.bytes_sent,
         "ratio": dense_bytes / report.bytes_sent if report.bytes_sent else None,
         "seconds": seconds,
@@ -152,11 +156,12 @@ def describe(codec: str, report: CallReport, dense_bytes: int, seconds: float) -
 
 
 def print_rows(rank: int, rows: list[dict[str, object]]) -> None:
-    print(f"{'rank':>4} {'codec':8} {'bytes sent':>12} {'ratio':>7} {'seconds':>8} {'retransmits':>11}")
+    print(f"{'rank':>4} {'codec':11} {'bytes sent':>12} {'ratio':>7} {'seconds':>8} {'retransmits':>11}")
     for row in rows:
+        codec = row["codec"] if row["codec"] != "auto" else f"auto={row['carried_by']}"
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}x"
         print(
-            f"{rank:>4} {row['codec']:8} {row['bytes_sent']:>12,} {ratio:>7} {row['seconds']:>8.3f} "
+            f"{rank:>4} {codec:11} {row['bytes_sent']:>12,} {ratio:>7} {row['seconds']:>8.3f} "
             f"{row['retransmits']:>11,}"
         )
     sys.stdout.flush()

@@ -7,264 +7,210 @@ ranks know: the call's description and what the switch has already combined.
 
 Steps:
   1. One MAX chunk says whether the ranks make the same call (a fingerprint and its complement both come back
-     unchanged only if all sent the same) and whether a rank refuses to; its other lanes carry the magnitude
-     keys of the first blocks. More chunks carry the rest.
-  2. A block at a time: the index (OR), and, once the union is known, the values (SUM). The index of block
-     b + LEAD travels ahead of the values of block b, so the extra round trip hides.
+     unchanged only if all sent the same) and whether a rank refuses to; its other lanes carry the ranks'
+     votes (agreement.py) and the magnitude keys of the first blocks. More chunks carry the rest.
+  2. A block at a time (blocks.py): the index (OR), in one or more levels, and, once the union is known, the
+     values (SUM). Blocks overlap (pipeline.py), so that their round trips hide.
+
+A small call spends its time in round trips. If one like it was made before, its blocks take their first step
+together with step 1, at the scales of that call; should the scales turn out otherwise, that was in vain and
+the blocks begin again.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
 from switchreduce.errors import SumOverflowError
 from switchreduce.worker import codec
-from switchreduce.worker.codec import BlockScale, Plan, QuantisedBlock, Workspace
-from switchreduce.worker.transport.engine import SlotEngine
-from switchreduce.worker.transport.session import Op, Segment
+from switchreduce.worker.agreement import Agreed, Offer, Way, propose, settle
+from switchreduce.worker.blocks import Piece, PieceSender
+from switchreduce.worker.calls import CallSpec
+from switchreduce.worker.codec import BlockScale, ExactScale
+from switchreduce.worker.pipeline import Block, Steps, chunks_for, run_blocks
+from switchreduce.worker.stream import Marks, Stream
+from switchreduce.worker.transport.engine import Segment, SlotEngine
 
-OPS = ("sum", "mean")
-CODECS = ("sketch", "dense")
+# Fewer steps mean fewer waits, and smaller pieces hide them better and need less memory: so many pieces at
+# least, where there are enough blocks, and so many blocks a piece at most.
+PIECES = 16
+BLOCKS_A_PIECE = 4
 
-LEAD = 2  # blocks whose index travels ahead
-TRAIL = 2  # blocks whose values are under way while the next is encoded
+# Lanes that the segments of one call hold together at most: values of four pieces with two limbs each, as
+# many as the pipeline has under way, and the levels of their indexes. What no call uses is never touched.
+LARGEST_SEGMENT = 2 * BLOCKS_A_PIECE * codec.BLOCK
+ARENA_LANES = 4 * LARGEST_SEGMENT + 24 * codec.index_lanes(BLOCKS_A_PIECE * codec.BLOCK)
 
-# Lanes of the first chunk: the fingerprint's two words, their complements, 1 if this rank refuses.
-FINGERPRINT = slice(0, 2)
-COMPLEMENT = slice(2, 4)
-REFUSAL = 4
-FIRST_KEY = 5
-
-Steps = Generator[Segment | None, None, None]
-
-
-class Disagreement(Exception):
-    """The ranks make different calls; every rank sees this in the same chunk."""
-
-
-class Refused(Exception):
-    """At least one rank refuses the call; every rank sees this in the same chunk."""
-
-
-@dataclass(frozen=True)
-class CallSpec:
-    """What the ranks must agree on."""
-
-    number: int  # of the call in the job
-    dtype: str
-    shape: tuple[int, ...]
-    op: str
-    codec: str
-
-    def __str__(self) -> str:
-        return f"{self.op} of {self.dtype} {self.shape} with codec {self.codec} as call {self.number}"
-
-    def fingerprint(self) -> np.ndarray:
-        """uint32 (2,)."""
-        return np.frombuffer(hashlib.blake2b(str(self).encode(), digest_size=8).digest(), np.uint32)
+FORESEEN_CHUNKS = 64  # that a call sends before it knows the ranks' keys, at most
+FORESEEN_CALLS = 1024  # kinds of calls whose outcome is remembered
 
 
 def arena_rows(lanes: int) -> int:
     """Chunks that the segments of one call hold together at most."""
-    index = chunks_for(codec.index_lanes(codec.BLOCK), lanes)
-    values = chunks_for(2 * codec.BLOCK, lanes)  # two limbs
-    return 2 + (LEAD + 2) * index + (TRAIL + 2) * values
+    return chunks_for(ARENA_LANES, lanes)
 
 
-def chunks_for(lanes: int, lanes_a_chunk: int) -> int:
-    return -(-lanes // lanes_a_chunk)
+@dataclass(frozen=True)
+class Outcome:
+    """What a call learned that the next one like it can use; the same on all ranks."""
+
+    agreed: Agreed
+    pieces: tuple[Piece, ...]
+    unions: dict[int, int]  # by start of a piece: coordinates that are not zero on some rank
+
+    @property
+    def union(self) -> int:
+        return sum(self.unions.values())
 
 
-def refuse(engine: SlotEngine, spec: CallSpec) -> Steps:
-    """Take part in a call only to say that this rank cannot make it. Raises Refused or Disagreement."""
-    yield from _agree(engine, spec, np.zeros(0, np.uint32), refusal=True)
+class Foresight:
+    """The outcomes of the latest small calls, by kind.
 
-
-def allreduce(
-    engine: SlotEngine,
-    spec: CallSpec,
-    world_size: int,
-    keys: np.ndarray,
-    flat: np.ndarray,
-    out: np.ndarray,
-    workspace: Workspace,
-) -> Steps:
-    """Write the sum or mean over ranks of `flat` into `out`; both 1-D of the same length and dtype.
-
-    `keys` are the magnitude keys of `flat`'s blocks. Raises Disagreement, Refused or, once every block has
-    been through the switch, SumOverflowError; the same on every rank.
+    Every rank puts and gets the same, so all know the same.
     """
-    keys = yield from _agree(engine, spec, keys, refusal=False)
-    blocks = _Blocks(engine, spec, world_size, keys, flat, out, workspace)
-    yield from blocks.run()
-    if blocks.overflow >= 0:
-        raise SumOverflowError(
-            f"the sum at flat index {blocks.overflow} does not fit {spec.dtype}; no array was changed"
-        )
 
+    def __init__(self) -> None:
+        self._outcomes: OrderedDict[tuple[object, ...], Outcome] = OrderedDict()
 
-def _agree(
-    engine: SlotEngine, spec: CallSpec, keys: np.ndarray, refusal: bool
-) -> Generator[Segment | None, None, np.ndarray]:
-    """Check that all ranks make the call; returns the MAX of `keys` over ranks.
+    def get(self, kind: tuple[object, ...]) -> Outcome | None:
+        return self._outcomes.get(kind)
 
-    Keys beyond the first chunk wait until the ranks agree, so that a call that fails here has used one
-    chunk on every rank, whatever it looked like there, and the next call finds all ranks in step.
-    """
-    head = _allocate(engine, Op.MAX, 1)
-    lanes = head.lanes.reshape(-1)
-    room = lanes.size - FIRST_KEY
-    lanes[FINGERPRINT] = spec.fingerprint()
-    lanes[COMPLEMENT] = ~lanes[FINGERPRINT]
-    lanes[REFUSAL] = refusal
-    lanes[FIRST_KEY : FIRST_KEY + min(keys.size, room)] = keys[:room]
-    engine.queue(head)
-    yield head
-    agreed = bool((lanes[FINGERPRINT] == ~lanes[COMPLEMENT]).all())
-    refused = bool(lanes[REFUSAL])
-    combined = lanes[FIRST_KEY : FIRST_KEY + keys.size].copy()
-    engine.release(head)
-    if refused:
-        raise Refused
-    if not agreed:
-        raise Disagreement
-    if keys.size <= room:
-        return combined
-    rest = _allocate(engine, Op.MAX, chunks_for(keys.size - room, engine.lanes))
-    lanes = rest.lanes.reshape(-1)
-    lanes[: keys.size - room] = keys[room:]
-    engine.queue(rest)
-    yield rest
-    combined = np.concatenate([combined, lanes[: keys.size - room]])
-    engine.release(rest)
-    return combined
-
-
-def _allocate(engine: SlotEngine, op: Op, chunks: int) -> Segment:
-    segment = engine.allocate(op, chunks)
-    if segment is None:
-        raise AssertionError("arena_rows() is too small for what a call holds at once")
-    return segment
+    def put(self, kind: tuple[object, ...], outcome: Outcome) -> None:
+        if len(outcome.pieces) <= FORESEEN_CHUNKS:
+            self._outcomes[kind] = outcome
+            self._outcomes.move_to_end(kind)
+            while len(self._outcomes) > FORESEEN_CALLS:
+                self._outcomes.popitem(last=False)
 
 
 @dataclass
-class _Indexed:
-    """A block whose index is under way."""
+class Call:
+    """One call on its way. ``foreseen``: the outcome of the last call like it, the same on all ranks."""
 
-    block: int
-    scale: BlockScale
-    quantised: QuantisedBlock
-    segment: Segment
+    engine: SlotEngine
+    spec: CallSpec
+    world_size: int
+    stream: Stream
+    sender: PieceSender
+    foreseen: Outcome | None = None
 
+    def steps(self, offer: Offer, marks: Marks) -> Generator[Segment | None, None, Outcome]:
+        """Bring the sum or mean over ranks into the sender's results.
 
-@dataclass
-class _Summed:
-    """A block whose values are under way."""
-
-    block: int
-    scale: BlockScale
-    plan: Plan
-    segment: Segment
-
-
-class _Blocks:
-    """The blocks of one call on their way through the switch."""
-
-    def __init__(
-        self,
-        engine: SlotEngine,
-        spec: CallSpec,
-        world_size: int,
-        keys: np.ndarray,
-        flat: np.ndarray,
-        out: np.ndarray,
-        workspace: Workspace,
-    ) -> None:
-        self.overflow = -1  # flat index of the first sum that does not fit
-        self._engine = engine
-        self._spec = spec
-        self._flat = flat
-        self._out = out
-        self._workspace = workspace
-        self._scales = [BlockScale.from_key(flat.dtype, int(key), world_size) for key in keys]
-        self._summing: deque[_Summed] = deque()
-
-    def run(self) -> Steps:
-        for block, scale in enumerate(self._scales):
-            if scale.is_empty:
-                self._part(self._out, block)[...] = 0
-        if self._spec.codec == "dense":
-            yield from self._send_dense()
+        ``marks`` are of the values that are not finite, which the stream has as 0. Raises Disagreement,
+        Refused or, once every block has been through the switch, SumOverflowError; the same on every rank.
+        """
+        head = propose(self.engine, self.spec, offer)
+        begun = self._begin_foreseen()
+        agreed = yield from settle(self.engine, head, offer.keys)
+        pieces = tuple(self._pieces(agreed))
+        for piece in pieces:
+            if piece.is_empty:
+                self.sender.empty(piece)
+        if begun and self.foreseen is not None and pieces == self.foreseen.pieces:
+            yield from run_blocks((), begun)
         else:
-            yield from self._send_sketches()
-        while self._summing:
-            yield from self._finish_oldest()
+            yield from self._discard(begun)
+            yield from run_blocks(self._blocks(pieces, agreed.way))
+        if agreed.nonfinite:
+            yield from run_blocks(self.sender.nonfinite(piece, marks) for piece in pieces)
+        if self.sender.overflow >= 0:
+            number, index = self.stream.locate(self.sender.overflow)
+            which = f" of array {number}" if len(self.spec.shapes) > 1 else ""
+            raise SumOverflowError(
+                f"the sum at index {index}{which} does not fit {self.spec.dtype}; no array was changed"
+            )
+        return Outcome(agreed, pieces, dict(self.sender.unions))
 
-    def _live(self) -> Iterator[int]:
-        return (block for block, scale in enumerate(self._scales) if not scale.is_empty)
+    def _pieces(self, agreed: Agreed) -> Iterator[Piece]:
+        if agreed.way.codec == "exact":
+            yield from self._exact_pieces(agreed.keys)
+            return
+        scales = [BlockScale.from_key(self.stream.wide, int(key), self.world_size) for key in agreed.keys]
+        blocks = 1
+        if agreed.way.codec == "packed":
+            blocks = min(max(len(scales) // PIECES, 1), BLOCKS_A_PIECE)
+        for first in range(0, len(scales), blocks):
+            start = first * codec.BLOCK
+            stop = min(start + blocks * codec.BLOCK, self.stream.size)
+            yield Piece(start, stop, tuple(scales[first : first + blocks]))
 
-    def _part(self, array: np.ndarray, block: int) -> np.ndarray:
-        return array[block * codec.BLOCK : (block + 1) * codec.BLOCK]
+    def _exact_pieces(self, keys: np.ndarray) -> Iterator[Piece]:
+        """Blocks, or where these have many limbs, parts of them."""
+        for number, part in enumerate(keys.reshape(-1, codec.EXACT_KEYS)):
+            scale = ExactScale.from_keys(self.stream.dtype, part, self.world_size)
+            start = number * codec.BLOCK
+            stop = min(start + codec.BLOCK, self.stream.size)
+            step = codec.BLOCK
+            while scale.limbs * step > LARGEST_SEGMENT:
+                step //= 2
+            for first in range(start, stop, step):
+                yield Piece(first, min(first + step, stop), (scale,))
 
-    def _send_dense(self) -> Steps:
-        for block in self._live():
-            scale = self._scales[block]
-            values = self._part(self._flat, block)
-            plan = codec.plan_dense(values.size, scale.limbs)
-            segment = self._allocate_values(plan)
-            codec.encode_values(values, scale, segment.lanes.reshape(-1)[: plan.lanes])
-            yield from self._send_values(_Summed(block, scale, plan, segment))
+    def _blocks(self, pieces: tuple[Piece, ...], way: Way) -> Iterator[Block]:
+        for piece in pieces:
+            if not piece.is_empty:
+                yield self._block(piece, way)
 
-    def _send_sketches(self) -> Steps:
-        live = self._live()
-        indexing: deque[_Indexed] = deque()
-        while True:
-            for block in islice(live, LEAD + 1 - len(indexing)):
-                indexing.append(self._send_index(block))
-            if not indexing:
-                return
-            item = indexing.popleft()
-            yield item.segment
-            size = item.quantised.size
-            union = item.segment.lanes.reshape(-1)[: codec.index_lanes(size)]
-            plan = codec.plan_union(union, size, item.scale.limbs, self._workspace)
-            self._engine.release(item.segment)
-            segment = self._allocate_values(plan)
-            codec.encode(item.quantised, plan, segment.lanes.reshape(-1)[: plan.lanes])
-            yield from self._send_values(_Summed(item.block, item.scale, plan, segment))
+    def _block(self, piece: Piece, way: Way) -> Block:
+        if way.codec == "dense":
+            return self.sender.dense(piece)
+        send = {"packed": self.sender.packed, "sketch": self.sender.sketch, "exact": self.sender.exact}
+        return send[way.codec](piece, way.shape)
 
-    def _send_index(self, block: int) -> _Indexed:
-        values = self._part(self._flat, block)
-        scale = self._scales[block]
-        lanes = codec.index_lanes(values.size)
-        segment = _allocate(self._engine, Op.OR, chunks_for(lanes, self._engine.lanes))
-        quantised = codec.quantise(values, scale)
-        segment.lanes.reshape(-1)[:lanes] = quantised.index
-        self._engine.queue(segment)
-        return _Indexed(block, scale, quantised, segment)
+    # -- before the keys are known --------------------------------------------------------------------
 
-    def _allocate_values(self, plan: Plan) -> Segment:
-        return _allocate(self._engine, Op.SUM, chunks_for(plan.lanes, self._engine.lanes))
+    def _begin_foreseen(self) -> list[tuple[Block, Segment]]:
+        """Blocks that have taken their first step at the foreseen scales, and what each waits for; none where
+        that is not worth it."""
+        if self.foreseen is None or self.foreseen.agreed.way.codec == "exact":
+            return []
+        # fewer than a lap of the slots, so that the ranks find into step if they must abandon these chunks
+        if self._foreseen_chunks() > min(FORESEEN_CHUNKS, self.engine.session.slots - 1):
+            return []
+        begun = []
+        for piece in self.foreseen.pieces:
+            if piece.is_empty:
+                continue
+            if self._goes_at_once(piece):
+                block = self.sender.sketch_at_once(piece, self.foreseen.unions[piece.start])
+            else:
+                block = self._block(piece, self.foreseen.agreed.way)
+            segment = next(block)
+            assert segment is not None, "the arena has room for the first steps of a small call"
+            begun.append((block, segment))
+        return begun
 
-    def _send_values(self, item: _Summed) -> Steps:
-        self._engine.queue(item.segment)
-        self._summing.append(item)
-        yield None
-        while len(self._summing) > TRAIL:
-            yield from self._finish_oldest()
+    def _foreseen_chunks(self) -> int:
+        assert self.foreseen is not None
+        chunks = 0
+        for piece in self.foreseen.pieces:
+            if piece.is_empty:
+                continue
+            if self.foreseen.agreed.way.codec == "dense":
+                chunks += chunks_for(piece.size * piece.limbs, self.engine.lanes)
+                continue
+            chunks += chunks_for(codec.index_lanes(piece.size), self.engine.lanes)
+            if self._goes_at_once(piece):
+                blind = codec.plan_blind(self.foreseen.unions[piece.start], piece.size)
+                chunks += chunks_for(blind.lanes, self.engine.lanes)
+        return chunks
 
-    def _finish_oldest(self) -> Steps:
-        item = self._summing.popleft()
-        yield item.segment
-        lanes = item.segment.lanes.reshape(-1)[: item.plan.lanes]
-        out = self._part(self._out, item.block)
-        overflow = codec.decode(lanes, item.plan, item.scale, out, self._spec.op, self._workspace)  # type: ignore[arg-type]
-        self._engine.release(item.segment)
-        if overflow >= 0 and self.overflow < 0:
-            self.overflow = item.block * codec.BLOCK + overflow
+    def _goes_at_once(self, piece: Piece) -> bool:
+        assert self.foreseen is not None
+        expected = self.foreseen.unions.get(piece.start)
+        if self.foreseen.agreed.way.codec != "sketch" or piece.limbs != 1 or expected is None:
+            return False
+        return codec.plan_blind(expected, piece.size).buckets < piece.size
+
+    def _discard(self, begun: list[tuple[Block, Segment]]) -> Steps:
+        """Let what was sent in vain come back: all ranks sent it, so it does."""
+        for segment in list(self.sender.open):
+            yield segment
+            self.sender.release(segment)
+        for block, _ in begun:
+            block.close()

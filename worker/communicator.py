@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -24,12 +24,12 @@ from switchreduce.errors import (
 )
 from switchreduce.p4.builds import build_with_lanes, constants
 from switchreduce.p4.packet import datagram_dtype
-from switchreduce.worker import codec as block_codec
 from switchreduce.worker import collective
-from switchreduce.worker.codec import Workspace
-from switchreduce.worker.collective import CallSpec, Disagreement, Refused, Steps
+from switchreduce.worker.agreement import Disagreement, Refused
+from switchreduce.worker.caller import Caller
+from switchreduce.worker.calls import Arrays, CallSpec, arrays_of, describe_call
 from switchreduce.worker.membership import Membership
-from switchreduce.worker.transport.engine import Session, SlotEngine
+from switchreduce.worker.transport.engine import Segment, Session, SlotEngine
 from switchreduce.worker.transport.udp import UdpLink, drive
 from switchreduce.worker.warm import warm_up
 
@@ -46,6 +46,7 @@ class CallReport:
     packets_sent: int
     retransmits: int
     seconds: float
+    codec: str  # that carried the values; of "auto", the one chosen
 
 
 class Communicator:
@@ -98,8 +99,7 @@ class Communicator:
         self._busy = threading.Lock()
         self._process = os.getpid()
         self._broken: SwitchReduceError | None = None
-        self._workspace = Workspace()
-        self._scratch = np.empty(0, np.uint8)
+        self._network_seconds = 0.0  # outside the codec, in all calls
         invitation = membership.invitation
         build = build_with_lanes(invitation.lanes)
         self._link = UdpLink((invitation.data_host, invitation.data_port))
@@ -107,6 +107,7 @@ class Communicator:
             slots = self._say_hello(build)
             session = Session(invitation.job_id, invitation.generation, rank, world_size, slots)
             self._engine = SlotEngine(session, build, collective.arena_rows(build.lanes))
+            self._caller = Caller(self._engine)
         except BaseException:
             self._link.close()
             raise
@@ -145,34 +146,46 @@ class Communicator:
 
     # -- calls --------------------------------------------------------------------------------------
 
-    def allreduce(self, x: np.ndarray, op: str = "sum", codec: str = "sketch") -> CallReport:
+    def allreduce(
+        self, x: Arrays, op: str = "sum", codec: str = "auto", nonfinite: str = "raise"
+    ) -> CallReport:
         """Replace `x` by its sum or mean over all ranks, in place.
 
-        `x` is float32, float64 or int32 of any shape. Floats are summed in fixed point, with a quantum per
-        block of 2^18 elements that the ranks' largest magnitude there sets: the result is bit-identical on
-        all ranks and within world_size / 2 quanta, plus one rounding to `x`'s dtype, of the real sum. An
-        int32 sum is exact.
+        `x` is an array of float32, float64, int32, float16 or bfloat16 (ml_dtypes'), of any shape, or a list
+        of arrays of one dtype, which travel as one stream.
 
-        Raises NonFiniteError (NaN or infinity on some rank), MismatchError (ranks make different calls) and
-        SumOverflowError on every rank, with `x` as it was; RankLostError, SwitchError or ControllerError
-        when the job is over.
+        `codec` is how values travel: "packed" (those that are not zero on some rank, in order), "sketch" (the
+        same in a Count Sketch that always decodes, a sixth larger), "dense" (all), or "auto", which picks
+        the fastest of these by what earlier calls measured. The result is the same with each of them: floats
+        are summed in fixed point, with a quantum per block of 2^18 elements that the ranks' largest
+        magnitude there sets; it is bit-identical on all ranks and within world_size / 2 quanta, plus one
+        rounding to `x`'s dtype, of the real sum. An int32 sum is exact. With "exact", floats are not
+        quantised: the result is the real sum or mean, rounded once. (The first such call on a machine
+        compiles for some seconds.)
+
+        NaN and infinity on some rank raise NonFiniteError, or with `nonfinite="propagate"` reach their place
+        in the result on every rank, as in a float sum; the rest of the sum is as without them.
+
+        Raises NonFiniteError, MismatchError (ranks make different calls) and SumOverflowError on every rank,
+        with `x` as it was; RankLostError, SwitchError or ControllerError when the job is over.
         """
         if self._process != os.getpid():
             raise UsageError("this process was forked from the rank that joined: connect in it anew")
         if not self._busy.acquire(blocking=False):
             raise UsageError("another call of this communicator is under way: use it from one thread")
         try:
-            return self._guarded_allreduce(x, op, codec)
+            return self._guarded_allreduce(x, op, codec, nonfinite)
         finally:
             self._busy.release()
 
-    def _guarded_allreduce(self, x: np.ndarray, op: str, codec: str) -> CallReport:
+    def _guarded_allreduce(self, x: Arrays, op: str, codec: str, nonfinite: str) -> CallReport:
         if self._broken is not None:
             raise self._broken
         started = time.perf_counter()
-        before = (self._engine.stats.bytes_sent, self._engine.stats.sent, self._engine.stats.retransmits)
+        stats = self._engine.stats
+        before = (stats.bytes_sent, stats.sent, stats.retransmits)
         try:
-            self._allreduce(x, op, codec)
+            carried_by = self._allreduce(x, op, codec, nonfinite)
         except (NonFiniteError, MismatchError, UsageError, errors.SumOverflowError):
             self._finished = self._calls
             raise
@@ -183,75 +196,56 @@ class Communicator:
             self._broken = UsageError("an earlier call was interrupted: connect again")
             raise
         self._finished = self._calls
-        stats = self._engine.stats
         return CallReport(
             bytes_sent=stats.bytes_sent - before[0],
             packets_sent=stats.sent - before[1],
             retransmits=stats.retransmits - before[2],
             seconds=time.perf_counter() - started,
+            codec=carried_by,
         )
 
-    def _allreduce(self, x: np.ndarray, op: str, codec: str) -> None:
+    def _allreduce(self, x: Arrays, op: str, codec: str, nonfinite: str) -> str:
         # news that came during an earlier call may say that this one can never complete
         self._membership.check(self._calls)
         number = self._calls
         self._calls += 1
-        spec = describe_call(number, x, op, codec)
+        spec = describe_call(number, arrays_of(x), op, codec, nonfinite)
         problem: SwitchReduceError | None = None
         try:
-            flat, keys, out = self._prepare(x, op, codec)
+            call = self._caller.prepare(spec, x)
         except SwitchReduceError as error:
             problem = error
         if problem is not None:  # not in the handler: what the ranks agree on would be chained to it
-            self._run_or_explain(collective.refuse(self._engine, spec), spec, problem)
+            self._run_or_explain(self._caller.refuse(spec), spec, problem)
             raise problem
-        steps = collective.allreduce(self._engine, spec, self.world_size, keys, flat, out, self._workspace)
-        self._run_or_explain(steps, spec, None)
-        x[...] = out.reshape(x.shape)
+        seconds, packets = self._network_seconds, self._engine.stats.sent
+        outcome = self._run_or_explain(self._caller.steps(call), spec, None)
+        self._caller.learn(call, outcome, self._network_seconds - seconds, self._engine.stats.sent - packets)
+        return outcome.agreed.way.codec
 
-    def _prepare(self, x: np.ndarray, op: str, codec: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All of a call that can fail on this rank alone: (flat values, magnitude keys, room for the result).
-
-        Raises UsageError or NonFiniteError.
-        """
-        problem = check_arguments(x, op, codec)
-        if problem is not None:
-            raise problem
+    def _run_or_explain(
+        self, steps: Generator[Segment | None, None, Any], spec: CallSpec, problem: SwitchReduceError | None
+    ) -> Any:
         try:
-            flat = np.require(np.asarray(x), requirements=["C", "A"]).reshape(-1)
-            scan = block_codec.scan(flat)
-            out = self._result_buffer(flat)
-        except MemoryError:
-            raise UsageError(
-                f"rank {self.rank} has no memory for a result of {x.nbytes:,} bytes: sum smaller arrays"
-            ) from None
-        if scan.first_nonfinite >= 0:
-            index = tuple(int(i) for i in np.unravel_index(scan.first_nonfinite, x.shape))
-            value = float(flat[scan.first_nonfinite])
-            raise NonFiniteError(f"rank {self.rank} has {value} at index {index}; nothing was sent")
-        return flat, scan.keys, out
-
-    def _result_buffer(self, flat: np.ndarray) -> np.ndarray:
-        """Where the result grows, so that `x` changes only once all of it is there."""
-        if self._scratch.nbytes < flat.nbytes:
-            self._scratch = np.empty(flat.nbytes, np.uint8)
-        return self._scratch[: flat.nbytes].view(flat.dtype)
-
-    def _run_or_explain(self, steps: Steps, spec: CallSpec, problem: SwitchReduceError | None) -> None:
-        try:
-            self._run(steps)
+            return self._run(steps)
         except (Refused, Disagreement):
             self._explain(spec, problem)
 
-    def _run(self, steps: Steps) -> None:
-        for segment in steps:
+    def _run(self, steps: Generator[Segment | None, None, Any]) -> Any:
+        while True:
+            try:
+                segment = next(steps)
+            except StopIteration as finished:
+                return finished.value
             if segment is None:
-                rounds = iter((False, True))
-                self._drive(lambda rounds=rounds: next(rounds))  # type: ignore[misc]
+                if not self._engine.idle:  # else there is nothing to wait for
+                    rounds = iter((False, True))
+                    self._drive(lambda rounds=rounds: next(rounds))  # type: ignore[misc]
             elif not segment.done:
                 self._drive(lambda segment=segment: segment.done)  # type: ignore[misc]
 
     def _drive(self, finished: Callable[[], bool]) -> None:
+        started = time.perf_counter()
         drive(
             self._engine,
             self._link,
@@ -261,6 +255,7 @@ class Communicator:
             stall_timeout=self._timeout,
             on_stall=self._stalled,
         )
+        self._network_seconds += time.perf_counter() - started
 
     def _explain(self, spec: CallSpec, problem: SwitchReduceError | None) -> None:
         """Raise what the ranks' words about a failed call amount to; the same on every rank."""
@@ -312,33 +307,6 @@ def check_place(controller: str, job: str, rank: int, world_size: int, slots: in
         raise UsageError(f"{slots} slots cannot be had: ask for 1 to {constants.SLOTS}, or 0 for the default")
     if not 0 < timeout <= MAX_TIMEOUT:
         raise UsageError(f"timeout {timeout} is not a time in seconds above 0 and up to {MAX_TIMEOUT:,}")
-
-
-def describe_call(number: int, x: Any, op: str, codec: str) -> CallSpec:
-    """What the ranks compare, for any `x` that a caller may pass."""
-    if isinstance(x, np.ndarray):
-        return CallSpec(number, str(x.dtype), x.shape, op, codec)
-    return CallSpec(number, type(x).__name__, (), op, codec)
-
-
-def check_arguments(x: np.ndarray, op: str, codec: str) -> SwitchReduceError | None:
-    """What is wrong with a call's arguments, or None."""
-    if not isinstance(x, np.ndarray):
-        return UsageError(f"allreduce takes a NumPy array, not {type(x).__name__}")
-    if isinstance(x, np.ma.MaskedArray):
-        return UsageError("allreduce would add masked elements too: pass x.filled(0), or x.data as it is")
-    if x.dtype not in block_codec.DTYPES or not x.dtype.isnative:
-        names = ", ".join(str(dtype) for dtype in block_codec.DTYPES)
-        return UsageError(f"dtype {x.dtype} is not supported: convert to one of {names} in native byte order")
-    if not x.flags.writeable:
-        return UsageError("the array is read-only, and allreduce works in place: pass a copy")
-    if op not in collective.OPS:
-        return UsageError(f"op {op!r} is unknown: choose from {', '.join(collective.OPS)}")
-    if op == "mean" and x.dtype.kind == "i":
-        return UsageError("the mean of integers is not an integer: use op='sum' or a float array")
-    if codec not in collective.CODECS:
-        return UsageError(f"codec {codec!r} is unknown: choose from {', '.join(collective.CODECS)}")
-    return None
 
 
 def disagreement(calls: dict[int, str]) -> str:

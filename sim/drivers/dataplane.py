@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from switchreduce.sim.drivers.capture import PortCapture
 from switchreduce.sim.target import Frames, Switch
 
 # A batch: 16 super-datagrams of 64 KiB with their headers.
@@ -68,14 +69,20 @@ class DataPlane:
     """Runs a switch on port drivers, in the thread that calls ``run``.
 
     ``on_packet_in`` is called, in that thread, with each frame that leaves on ``cpu_port``. The switch may be
-    replaced while the loop runs.
+    replaced while the loop runs. ``capture`` gets what comes from and goes to the drivers.
     """
 
-    def __init__(self, drivers: Sequence[PortDriver], cpu_port: int | None = None) -> None:
+    def __init__(
+        self,
+        drivers: Sequence[PortDriver],
+        cpu_port: int | None = None,
+        capture: PortCapture | None = None,
+    ) -> None:
         self.cpu_port = cpu_port
         self.on_packet_in: Callable[[bytes], None] = lambda frame: None
         self.counters = DataPlaneCounters()
         self._drivers = tuple(drivers)
+        self._capture = capture
         self._switch: Switch | None = None
         self._packet_outs: deque[bytes] = deque()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -110,6 +117,8 @@ class DataPlane:
                     else:
                         self._incoming.clear()
                         key.data.receive(self._incoming)
+                        if self._capture is not None:
+                            self._capture.record(self._incoming)
                         self._process()
 
     def close(self) -> None:
@@ -120,13 +129,14 @@ class DataPlane:
         self._wake_writer.close()
 
     def summary(self) -> list[str]:
-        """Lines for an operator: one per driver, then the data plane's own."""
+        """Lines for an operator: one per driver, the capture's, then the data plane's own."""
         c = self.counters
         own = (
             f"switch: {c.packets_out} packet-outs; lost: {c.no_program} no program, {c.no_port} no port, "
             f"{c.too_many_replicas} too many replicas"
         )
-        return [driver.summary() for driver in self._drivers] + [own]
+        capture = [] if self._capture is None else [self._capture.summary()]
+        return [driver.summary() for driver in self._drivers] + [*capture, own]
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError, OSError):
@@ -176,6 +186,8 @@ class DataPlane:
         for driver in self._drivers:
             selected = np.flatnonzero(driver.owned[ports])
             if selected.size:
+                if self._capture is not None:
+                    self._capture.record(outgoing, selected)
                 driver.send(outgoing, selected)
                 handled += selected.size
         if handled == outgoing.count:

@@ -27,7 +27,6 @@ from switchreduce.sim.processes import SWITCHREDUCE, Process, exit_on_signals
 from switchreduce.sim.ranks import Reports, collect, load_inputs, save_inputs, say, worker_arguments
 from switchreduce.sim.results import check, print_report
 from switchreduce.worker.cli import parse_codecs
-from switchreduce.worker.collective import CODECS
 from switchreduce.worker.warm import warm_up
 
 BMV2 = "simple_switch_grpc"
@@ -63,7 +62,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="as `switchreduce demo` takes it (default: recorded gradients)",
     )  # fmt: skip
     parser.add_argument(
-        "--codec", default=",".join(CODECS), metavar="C[,C]",
+        "--codec", default="packed,sketch,dense", metavar="C[,C]",
         help="one allreduce with each (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="capture every port of the switch there")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,18 +11,15 @@ from scapy.layers.l2 import Ether
 from switchreduce.controller import hello
 from switchreduce.controller.entries import Location
 from switchreduce.p4.builds import constants, load_build
-from switchreduce.p4.packet import header_dtype
+from switchreduce.p4.scapy_layer import SwitchReduce
 
 BUILD = load_build("wide256")
 
 
 def packet(**fields: int) -> bytes:
-    slot = np.zeros(1, header_dtype(BUILD, "slot"))
-    known = {"magic": constants.MAGIC, "kind": constants.KIND_HELLO}
-    for name, value in {**known, **fields}.items():
-        slot[name] = value
+    """A hello as the switch passes it on, without lanes."""
     frame = Ether(src="02:00:00:00:01:09", dst="02:53:52:00:00:01") / IP(src="10.0.0.9", dst="10.0.0.254")
-    return bytes(frame / UDP(sport=4242, dport=constants.AGGREGATION_PORT) / slot.tobytes())
+    return bytes(frame / UDP(sport=4242) / SwitchReduce(**{"kind": constants.KIND_HELLO, **fields}))
 
 
 def test_a_hello_tells_who_and_where():

@@ -127,6 +127,9 @@ def test_each_mistake_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFix
         ("--no-p4", "-i", "1@no-such-if"): "no network interface 'no-such-if'",
         ("--no-p4", "--cpu-port", "5", "-i", "5@lo"): "same port number 5",
         ("--no-p4", "--loss", "0.5"): "add --udp",
+        ("--no-p4", "--pcap", bad): f"--pcap {bad}: File exists",
+        ("--no-p4", "--pcap", f"{bad}/below"): f"--pcap {bad}/below: Not a directory",
+        ("--no-p4", "--pcap", "/proc"): "--pcap /proc: ",
     }
     for arguments, expected in cases.items():
         assert main(["switch", *arguments]) == 1, arguments

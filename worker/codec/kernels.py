@@ -268,6 +268,27 @@ def encode_dense(coordinates: Any, values: Any, right: Any, mask: Any, lanes: An
 
 
 @njit(cache=True, nogil=True)
+def encode_packed(index: Any, values: Any, right: Any, mask: Any, union: Any, lanes: Any) -> Any:
+    """lanes[k] = ``(value >> right) & mask`` at the k-th coordinate of ``union``, 0 where the rank has none.
+
+    ``index`` is the rank's, ``values`` are in its order. Returns how many found their place: all, unless the
+    union lacks a coordinate. Without a branch, which independent supports would make unpredictable, and by
+    the index's bit rather than by comparing coordinates, which would wait for the position before.
+    """
+    if values.size == 0:
+        lanes[:] = np.uint32(0)
+        return np.int64(0)
+    position = np.int64(0)
+    last = values.size - 1
+    for k in range(union.size):
+        mine = index[union[k] >> np.uint32(5)] >> (union[k] & np.uint32(31)) & np.uint32(1)
+        value = np.uint32(np.int32(values[min(position, last)] >> right)) & mask
+        lanes[k] = value & np.uint32(-np.int32(mine))
+        position += np.int64(mine)
+    return position
+
+
+@njit(cache=True, nogil=True)
 def follow(lanes: Any, order: Any, seed: Any, segments: Any, length: Any, sums: Any) -> None:
     """sums[k] = sum of the k-th coordinate of ``order``; leaves 0 in every lane if the sums add up."""
     for k in range(order.size):
@@ -278,11 +299,14 @@ def follow(lanes: Any, order: Any, seed: Any, segments: Any, length: Any, sums: 
 
 
 @njit(cache=True, nogil=True)
-def scatter(sums: Any, order: Any, divisor: float, first: float, second: float, out: Any) -> None:
-    """out = 0, then out[coordinate of order[k]] = int32 sums[k] / divisor * first * second."""
+def scatter(sums: Any, order: Any, start: Any, divisor: float, first: float, second: float, out: Any) -> None:
+    """out = 0, then out[coordinate of order[k] - start] = int32 sums[k] / divisor * first * second.
+
+    ``order`` has the coordinate in the lower half of uint64, or is uint32. ``start`` is uint64.
+    """
     out[:] = 0
     for k in range(order.size):
-        out[order[k] & _LOW] = np.float64(np.int32(sums[k])) / divisor * first * second
+        out[(order[k] & _LOW) - start] = np.float64(np.int32(sums[k])) / divisor * first * second
 
 
 @njit(cache=True, nogil=True)

@@ -7,9 +7,8 @@ from itertools import count as count_from
 import numpy as np
 from numpy.typing import NDArray
 
-from switchreduce.errors import SwitchError
-from switchreduce.worker.codec.arrays import Lanes, Workspace, check_lanes, index_lanes, read_only
-from switchreduce.worker.codec.kernels import BATCH, WORD, count_bits, list_bits, peel
+from switchreduce.worker.codec.arrays import Workspace, check_lanes, read_only
+from switchreduce.worker.codec.kernels import peel
 from switchreduce.worker.codec.layout import Layout, layout_for
 
 
@@ -18,6 +17,7 @@ class Form(Enum):
 
     EMPTY = "empty"  # nothing to send: the union is empty
     DENSE = "dense"  # every coordinate of the block in order
+    PACKED = "packed"  # every coordinate of the union in order
     SKETCH = "sketch"  # buckets that peel
 
 
@@ -26,9 +26,9 @@ class Plan:
     """How one block's sums travel and how they decode.
 
     ``size``: coordinates of the block. ``limbs``: lanes per value. ``buckets``: lanes of one limb; limb l
-    has the lanes [l * buckets, (l + 1) * buckets). For a sketch, ``order`` (uint64[|U|]) lists the union
-    in the order in which it peels: the coordinate in the lower half, the bucket that is then its own in the
-    upper.
+    has the lanes [l * buckets, (l + 1) * buckets). ``coordinates`` (uint32[|U|]) is the union if packed. For
+    a sketch, ``order`` (uint64[|U|]) lists the union in the order in which it peels: the coordinate in the
+    lower half, the bucket that is then its own in the upper.
     """
 
     form: Form
@@ -38,6 +38,7 @@ class Plan:
     layout: Layout
     seed: int
     order: NDArray[np.uint64]
+    coordinates: NDArray[np.uint32]
 
     @property
     def lanes(self) -> int:
@@ -47,43 +48,48 @@ class Plan:
 
 _NO_LAYOUT = Layout(0, 0)
 _NO_ORDER = np.empty(0, np.uint64)
+_NO_COORDINATES = np.empty(0, np.uint32)
 
 
 def plan_empty(size: int, limbs: int = 1) -> Plan:
     """The plan for a block of zeros."""
-    return Plan(Form.EMPTY, size, limbs, 0, _NO_LAYOUT, 0, _NO_ORDER)
+    return Plan(Form.EMPTY, size, limbs, 0, _NO_LAYOUT, 0, _NO_ORDER, _NO_COORDINATES)
 
 
 def plan_dense(size: int, limbs: int = 1) -> Plan:
     """The plan that sends every coordinate; needs no union."""
-    return Plan(Form.DENSE, size, limbs, size, _NO_LAYOUT, 0, _NO_ORDER)
+    return Plan(Form.DENSE, size, limbs, size, _NO_LAYOUT, 0, _NO_ORDER, _NO_COORDINATES)
 
 
-def plan_union(union: Lanes, size: int, limbs: int = 1, workspace: Workspace | None = None) -> Plan:
-    """The smallest form for the union (uint32[ceil(size / 32)]) of the ranks' indexes.
+def plan_packed(union: NDArray[np.uint32], size: int, limbs: int = 1) -> Plan:
+    """The plan that sends the values of ``union`` (the coordinates, ascending) in order: |U| lanes a limb.
 
-    A sketch takes the first seed 0, 1, 2, ... for which the union peels completely, so decoding cannot
-    fail. Whether it does depends on the union and the seed alone, hence all ranks find the same seed
-    without a message. After every TRIES_PER_SIZE failures the sketch grows; once it would be no smaller than
-    the block, the plan is dense, so this always ends. (Expected number of tries: see layout.py.)
-
-    Raises SwitchError if the union has bits beyond the block's end.
+    Once every rank knows the union, no hash is needed to say which lane is whose.
     """
-    check_lanes("union", union, np.uint32, index_lanes(size))
-    if size % WORD and union[-1] >> np.uint32(size % WORD):
-        raise SwitchError(
-            f"the index of a block of {size} coordinates has bits beyond its end: packets were altered"
-        )
+    check_lanes("union", union, np.uint32, union.size)
+    if union.size == 0:
+        return plan_empty(size, limbs)
+    if union.size >= size:
+        return plan_dense(size, limbs)
+    return Plan(Form.PACKED, size, limbs, union.size, _NO_LAYOUT, 0, _NO_ORDER, read_only(union))
+
+
+def plan_sketch(
+    union: NDArray[np.uint32], size: int, limbs: int = 1, workspace: Workspace | None = None
+) -> Plan:
+    """The smallest sketch that peels for ``union`` (the coordinates, ascending).
+
+    It takes the first seed 0, 1, 2, ... for which the union peels completely, so decoding cannot fail.
+    Whether it does depends on the union and the seed alone, hence all ranks find the same seed without a
+    message. After every TRIES_PER_SIZE failures the sketch grows; once it would be no smaller than the block,
+    the plan is dense, so this always ends. (Expected number of tries: see layout.py.)
+    """
+    check_lanes("union", union, np.uint32, union.size)
     workspace = workspace or Workspace()
-    union = read_only(union)
-    count = count_bits(union)
+    count = union.size
     if count == 0:
         return plan_empty(size, limbs)
-    if layout_for(count).buckets >= size:
-        return plan_dense(size, limbs)  # before listing the coordinates of what is often a full block
-    coordinates = workspace.take("coordinates", np.uint32, count + BATCH)
-    list_bits(union, coordinates)
-    coordinates = read_only(coordinates[:count])
+    coordinates = read_only(union)
     order = np.empty(count, np.uint64)
     for seed in count_from():
         layout = layout_for(count, seed)
@@ -92,7 +98,7 @@ def plan_union(union: Lanes, size: int, limbs: int = 1, workspace: Workspace | N
         buckets = workspace.take("buckets", np.uint64, layout.buckets)
         queue = workspace.take("queue", np.uint32, layout.buckets + 1)
         if peel(coordinates, *hash_arguments(layout, seed), buckets, queue, order) == count:
-            return Plan(Form.SKETCH, size, limbs, layout.buckets, layout, seed, order)
+            return Plan(Form.SKETCH, size, limbs, layout.buckets, layout, seed, order, _NO_COORDINATES)
     return plan_dense(size, limbs)
 
 

@@ -133,8 +133,25 @@ class SlotEngine:
         self._queue.append(segment)
 
     @property
-    def can_queue(self) -> bool:
-        return None in self._segments
+    def next_chunk(self) -> int:
+        """Number of the chunk that is queued next."""
+        return self._next_chunk
+
+    def abandon(self, first: int) -> None:
+        """Forget every segment; what is queued next begins one lap of the slots after chunk `first`.
+
+        For when all ranks have the result of `first` and no rank will use what any queued after it: fewer
+        chunks than a lap, perhaps not the same on all ranks. From `first` + W on the ranks are in step again,
+        and a slot's next chunk is in its other version, as ever, so a rank that comes to this later than the
+        others still finds `first`'s result.
+        """
+        assert self._next_chunk <= first + self.session.slots
+        self._state[:] = IDLE
+        self._queue.clear()
+        self._queued = 0
+        self._segments = [None] * MAX_SEGMENTS
+        self._free_rows = [(0, self._arena.shape[0])]
+        self._next_chunk = self._next_send = first + self.session.slots
 
     @property
     def idle(self) -> bool:

@@ -29,7 +29,7 @@ class Session:
     slots: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Segment:
     """A run of chunks that are combined by one op.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switchreduce.sim.drivers import DataPlane, PortDriver
+from switchreduce.sim.drivers import DataPlane, PortCapture, PortDriver
 from switchreduce.sim.target import Switch, load_program
 
 PROGRAMS = Path(__file__).parent.parent / "p4runtime" / "programs"
@@ -25,8 +25,8 @@ def run_dataplane(reflecting_switch: Switch) -> Iterator[Callable[..., DataPlane
     stop = threading.Event()
     running: list[tuple[DataPlane, threading.Thread]] = []
 
-    def run(*drivers: PortDriver, program: bool = True) -> DataPlane:
-        dataplane = DataPlane(drivers)
+    def run(*drivers: PortDriver, program: bool = True, capture: PortCapture | None = None) -> DataPlane:
+        dataplane = DataPlane(drivers, capture=capture)
         if program:
             dataplane.install(reflecting_switch)
         carrier = threading.Thread(target=dataplane.run, args=(stop,))

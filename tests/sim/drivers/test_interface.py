@@ -8,12 +8,13 @@ import select
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from scapy.all import Dot1Q, Ether, Raw
+from scapy.all import Dot1Q, Ether, Raw, RawPcapReader
 
 from switchreduce.errors import UsageError
-from switchreduce.sim.drivers import DataPlane, InterfaceDriver
+from switchreduce.sim.drivers import DataPlane, InterfaceDriver, PortCapture
 from switchreduce.sim.drivers.dataplane import BATCH_BYTES, BATCH_FRAMES
 from switchreduce.sim.target import Frames
 from tests.waiting import eventually
@@ -84,6 +85,19 @@ def test_a_vlan_tag_survives(host: socket.socket, run_dataplane: Callable[..., D
     tagged.src, tagged.dst = SWITCH, HOST
     assert bytes(received) == bytes(tagged)
     driver.close()
+
+
+def test_both_ways_are_captured(
+    host: socket.socket, run_dataplane: Callable[..., DataPlane], tmp_path: Path
+) -> None:
+    capture = PortCapture(tmp_path, {1: SWITCH_SIDE}, print)
+    run_dataplane(InterfaceDriver(1, SWITCH_SIDE), capture=capture)
+    expected = []
+    for number in range(3):
+        host.send(frame(bytes([number]) * 60))
+        expected += [frame(bytes([number]) * 60), host.recv(65536)]
+    assert [bytes(each) for each, _ in RawPcapReader(str(tmp_path / f"{SWITCH_SIDE}.pcap"))] == expected
+    capture.close()
 
 
 def test_a_frame_longer_than_the_mtu_is_dropped_and_explained(

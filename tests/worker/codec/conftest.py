@@ -13,7 +13,11 @@ Array = NDArray[Any]
 
 
 def run_allreduce(
-    ranks: list[Array], op: codec.Op = "sum", block: int = 2048, with_index: bool = True
+    ranks: list[Array],
+    op: codec.Op = "sum",
+    block: int = 2048,
+    form: str = "sketch",
+    shape: codec.Shape = codec.FLAT,
 ) -> tuple[Array, int]:
     """What the ranks hold after an allreduce, and the flat index of the first overflow or -1.
 
@@ -28,27 +32,47 @@ def run_allreduce(
         part = slice(number * block, min((number + 1) * block, size))
         length = part.stop - part.start
         scale = codec.BlockScale.from_key(dtype, int(key), len(ranks))
-        if with_index:
-            blocks = [codec.quantise(x[part], scale, workspace=used) for x in ranks]
-            union = np.bitwise_or.reduce([block.index for block in blocks])
-            plan = codec.plan_union(union, length, scale.limbs, used)
-            other = codec.plan_union(union, length, scale.limbs, fresh)
-            assert (plan.form, plan.seed, plan.layout) == (other.form, other.seed, other.layout)
-            assert np.array_equal(plan.order, other.order)
-            sent = [np.full(plan.lanes, 99, np.uint32) for _ in ranks]
-            for one, lanes in zip(blocks, sent, strict=True):
-                codec.encode(one, plan, lanes)
-        else:
+        if form == "dense":
             plan = codec.plan_dense(length, scale.limbs)
             sent = [np.full(plan.lanes, 99, np.uint32) for _ in ranks]
             for x, lanes in zip(ranks, sent, strict=True):
                 codec.encode_values(x[part], scale, lanes)
+        else:
+            blocks = [codec.quantise(x[part], scale, workspace=used) for x in ranks]
+            union = find_union([one.index for one in blocks], length, shape)
+            if form == "sketch":
+                plan = codec.plan_sketch(union, length, scale.limbs, used)
+                other = codec.plan_sketch(union, length, scale.limbs, fresh)
+                assert (plan.form, plan.seed, plan.layout) == (other.form, other.seed, other.layout)
+                assert np.array_equal(plan.order, other.order)
+            else:
+                plan = codec.plan_packed(union, length, scale.limbs)
+                assert plan.lanes == union.size * scale.limbs
+            sent = [np.full(plan.lanes, 99, np.uint32) for _ in ranks]
+            for one, lanes in zip(blocks, sent, strict=True):
+                codec.encode(one, plan, lanes)
         assert plan.lanes <= length * scale.limbs
         sums = np.add.reduce(sent, dtype=np.uint32)
-        overflow = codec.decode(sums, plan, scale, result[part], op, used)
+        overflow = codec.decode(sums, plan, scale, result[part], op)
         if overflow >= 0:
             return result, part.start + overflow
     return result, -1
+
+
+def find_union(indexes: list[Array], size: int, shape: codec.Shape) -> Array:
+    """The union of the ranks' indexes (bitmaps), found level by level on every rank."""
+    searches = [codec.UnionSearch(index, size, shape) for index in indexes]
+    while not searches[0].done:
+        sent = [np.full(search.lanes, 99, np.uint32) for search in searches]
+        for search, lanes in zip(searches, sent, strict=True):
+            search.write(lanes)
+        combined = np.bitwise_or.reduce(sent)
+        for search in searches:
+            search.read(combined)
+    for search in searches:
+        assert search.done
+        assert np.array_equal(search.coordinates, searches[0].coordinates)
+    return searches[0].coordinates
 
 
 def make_ranks(
@@ -96,3 +120,8 @@ def allreduce() -> Callable[..., tuple[Array, int]]:
 @pytest.fixture(scope="session")
 def ranks_of() -> Callable[..., list[Array]]:
     return make_ranks
+
+
+@pytest.fixture(scope="session")
+def union_search() -> Callable[..., Array]:
+    return find_union

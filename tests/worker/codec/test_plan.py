@@ -7,19 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchreduce.errors import SwitchError, UsageError
+from switchreduce.errors import UsageError
 from switchreduce.worker import codec
 from switchreduce.worker.codec.layout import layout_for
 
 
-def union_of(coordinates, size):
-    bits = np.zeros(codec.index_lanes(size) * 32, bool)
-    bits[coordinates] = True
-    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
-
-
 def random_union(rng, count, size):
-    return union_of(rng.choice(size, count, replace=False), size)
+    return np.sort(rng.choice(size, count, replace=False)).astype(np.uint32)
 
 
 @settings(max_examples=200, deadline=None)
@@ -29,11 +23,11 @@ def test_order_peels_every_coordinate_once(data, size, limbs):
     count = data.draw(st.integers(0, min(size, 400)))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     union = random_union(rng, count, size)
-    plan = codec.plan_union(union, size, limbs)
+    plan = codec.plan_sketch(union, size, limbs)
     assert plan.lanes == plan.buckets * limbs <= size * limbs
     if plan.form is codec.Form.SKETCH:
         coordinates, own = plan.order & 0xFFFFFFFF, plan.order >> 32
-        assert np.array_equal(union_of(coordinates.astype(np.int64), size), union)
+        assert np.array_equal(np.sort(coordinates), union)
         assert np.unique(own).size == coordinates.size == count
         assert own.max() < plan.buckets
     elif plan.form is codec.Form.DENSE:
@@ -47,7 +41,7 @@ def test_plan_does_not_depend_on_the_workspaces_history():
     used = codec.Workspace()
     for count in (5000, 3, 70_000, 900):
         union = random_union(rng, count, codec.BLOCK)
-        first, again = codec.plan_union(union, codec.BLOCK, 1, used), codec.plan_union(union, codec.BLOCK)
+        first, again = codec.plan_sketch(union, codec.BLOCK, 1, used), codec.plan_sketch(union, codec.BLOCK)
         assert (first.form, first.seed, first.layout) == (again.form, again.seed, again.layout)
         assert np.array_equal(first.order, again.order)
 
@@ -64,14 +58,14 @@ def test_plan_does_not_depend_on_the_workspaces_history():
 def test_plan_is_a_contract_between_ranks(count, segments, length, seed, checksum):
     """Ranks on other machines and versions must find this plan: change it only with the packet format."""
     coordinates = np.arange(count) * 6 + np.arange(count) // 3 % 5  # no random generator: those change
-    plan = codec.plan_union(union_of(coordinates, 2**18), 2**18)
+    plan = codec.plan_sketch(coordinates.astype(np.uint32), 2**18)
     assert (plan.layout.segments, plan.layout.length, plan.seed) == (segments, length, seed)
     assert zlib.crc32(plan.order.astype("<u8").tobytes()) == checksum
 
 
 def test_buckets_follow_the_written_rule():
     """The hash in Python integers, against where encode puts a 1."""
-    plan = codec.plan_union(random_union(np.random.default_rng(0), 9000, 2**18), 2**18)
+    plan = codec.plan_sketch(random_union(np.random.default_rng(0), 9000, 2**18), 2**18)
     segments, length = plan.layout.segments, plan.layout.length
     mask = 2**64 - 1
     for coordinate in (0, 1, 31, 77_777, 2**18 - 1):
@@ -100,7 +94,7 @@ def test_buckets_follow_the_written_rule():
     ],
 )
 def test_sketch_is_small(count, size, largest_ratio):
-    plan = codec.plan_union(random_union(np.random.default_rng(count), count, size), size)
+    plan = codec.plan_sketch(random_union(np.random.default_rng(count), count, size), size)
     assert plan.form is codec.Form.SKETCH
     assert plan.lanes <= largest_ratio * count
 
@@ -112,7 +106,7 @@ def test_few_seeds_are_tried(count):
     workspace = codec.Workspace()
     repeats = 200 if count <= 1000 else 25
     seeds = [
-        codec.plan_union(random_union(rng, count, 2**17), 2**17, 1, workspace).seed for _ in range(repeats)
+        codec.plan_sketch(random_union(rng, count, 2**17), 2**17, 1, workspace).seed for _ in range(repeats)
     ]
     assert np.mean(seeds) < 0.6
     assert max(seeds) < 16
@@ -127,7 +121,7 @@ def test_clustered_unions_peel_as_well(pattern, count):
         "comb": np.arange(count) * (size // count),
         "ends": np.r_[np.arange(count // 2), size - 1 - np.arange(count - count // 2)],
     }[pattern]
-    plan = codec.plan_union(union_of(coordinates, size), size)
+    plan = codec.plan_sketch(np.sort(coordinates).astype(np.uint32), size)
     assert plan.form is codec.Form.SKETCH
     assert plan.seed < 8
 
@@ -140,21 +134,22 @@ def test_a_sketch_that_keeps_failing_grows_without_end():
         assert sizes[-1] > 20 * sizes[0]
 
 
-def test_full_block_is_dense_and_empty_block_is_empty():
-    full = codec.plan_union(np.full(64, 2**32 - 1, np.uint32), 2048, 2)
+@pytest.mark.parametrize("plan", [codec.plan_sketch, codec.plan_packed])
+def test_full_block_is_dense_and_empty_block_is_empty(plan):
+    full = plan(np.arange(2048, dtype=np.uint32), 2048, 2)
     assert (full.form, full.lanes) == (codec.Form.DENSE, 4096)
-    empty = codec.plan_union(np.zeros(64, np.uint32), 2048, 2)
+    empty = plan(np.empty(0, np.uint32), 2048, 2)
     assert (empty.form, empty.lanes) == (codec.Form.EMPTY, 0)
 
 
-def test_bits_beyond_the_block_are_refused():
-    union = np.zeros(2, np.uint32)
-    union[1] = 1 << 3
-    codec.plan_union(union, 36)
-    with pytest.raises(SwitchError, match="beyond"):
-        codec.plan_union(union, 35)
+def test_packed_is_as_small_as_the_union():
+    union = random_union(np.random.default_rng(1), 777, 2**18)
+    plan = codec.plan_packed(union, 2**18, 2)
+    assert (plan.form, plan.lanes) == (codec.Form.PACKED, 2 * 777)
+    assert np.array_equal(plan.coordinates, union)
 
 
-def test_union_of_another_length_is_refused():
+@pytest.mark.parametrize("plan", [codec.plan_sketch, codec.plan_packed])
+def test_union_of_another_type_is_refused(plan):
     with pytest.raises(UsageError, match="union"):
-        codec.plan_union(np.zeros(3, np.uint32), 64)
+        plan(np.zeros(3, np.int64), 64)

@@ -17,13 +17,13 @@ SIZE = 3000
 GUARD = 64
 
 
-def encoded(dtype, density, seed=1, world_size=4):
+def encoded(dtype, density, seed=1, world_size=4, packed=False):
     """A scale, plan and lanes of one rank's block."""
     rng = np.random.default_rng(seed)
     x = np.where(rng.random(SIZE) < density, rng.integers(-(2**31), 2**31, SIZE), 0).astype(dtype)
     scale = codec.BlockScale.from_key(dtype, int(codec.scan(x).keys[0]), world_size)
     block = codec.quantise(x, scale)
-    plan = codec.plan_union(block.index, SIZE, scale.limbs)
+    plan = (codec.plan_packed if packed else codec.plan_sketch)(block.coordinates, SIZE, scale.limbs)
     lanes = np.empty(plan.lanes, np.uint32)
     codec.encode(block, plan, lanes)
     return x, scale, plan, lanes
@@ -34,10 +34,11 @@ def encoded(dtype, density, seed=1, world_size=4):
     data=st.data(),
     dtype=st.sampled_from([np.float32, np.float64, np.int32]),
     density=st.sampled_from([0.001, 0.05, 0.3, 1.0]),
+    packed=st.booleans(),
 )
-def test_altered_lanes_stay_inside_the_arrays(data, dtype, density):
+def test_altered_lanes_stay_inside_the_arrays(data, dtype, density, packed):
     """Whatever the lanes hold, decode touches its own arrays only, and a sketch notices one wrong lane."""
-    x, scale, plan, good = encoded(dtype, density)
+    x, scale, plan, good = encoded(dtype, density, packed=packed)
     lanes = np.full(plan.lanes + 2 * GUARD, 0xABABABAB, np.uint32)
     out = np.full(SIZE + 2 * GUARD, 123, dtype)
     inside = lanes[GUARD:-GUARD]
@@ -52,7 +53,7 @@ def test_altered_lanes_stay_inside_the_arrays(data, dtype, density):
         assert plan.form is codec.Form.SKETCH
         assert changed
     else:
-        assert changed != 1 or plan.form is codec.Form.DENSE
+        assert changed != 1 or plan.form is not codec.Form.SKETCH
         if not changed and scale.limbs == 2:
             assert overflow == -1
             assert np.array_equal(out[GUARD:-GUARD], x)
@@ -60,6 +61,15 @@ def test_altered_lanes_stay_inside_the_arrays(data, dtype, density):
     assert (lanes[-GUARD:] == 0xABABABAB).all()
     assert (out[:GUARD] == 123).all()
     assert (out[-GUARD:] == 123).all()
+
+
+def test_packed_union_that_lacks_a_coordinate_is_noticed():
+    x, scale, plan, lanes = encoded(np.float32, 0.05, packed=True)
+    block = codec.quantise(x, scale)
+    for missing in (0, 70, plan.lanes - 1):
+        less = codec.plan_packed(np.delete(plan.coordinates, missing), SIZE)
+        with pytest.raises(SwitchError, match="lacks"):
+            codec.encode(block, less, lanes[1:].copy())
 
 
 def test_sums_of_another_plan_are_noticed():
@@ -104,10 +114,11 @@ def test_read_only_input_is_enough():
 AFTER_WARM_UP = """
 import numpy as np
 from switchreduce.worker import codec
-from switchreduce.worker.codec import kernels
+from switchreduce.worker.codec import index_kernels, kernels
 
 def variants():
-    loops = {name: loop for name, loop in vars(kernels).items() if hasattr(loop, "signatures")}
+    everything = {**vars(kernels), **vars(index_kernels)}
+    loops = {name: loop for name, loop in everything.items() if hasattr(loop, "signatures")}
     return {name: len(loop.signatures) for name, loop in loops.items()}
 
 codec.warm_up()
@@ -120,9 +131,18 @@ for dtype in codec.DTYPES:
             x.flags.writeable = writeable
             scale = codec.BlockScale.from_key(dtype, int(codec.scan(x).keys[0]), world_size)
             block = codec.quantise(x, scale)
-            sketch = codec.plan_union(block.index, x.size, scale.limbs)
+            codec.look(x)
+            for shape in codec.SHAPES:
+                search = codec.UnionSearch(block.index, x.size, shape)
+                while not search.done:
+                    level = np.empty(search.lanes, np.uint32)
+                    search.write(level)
+                    search.read(level)
+            sketch = codec.plan_sketch(search.coordinates, x.size, scale.limbs)
+            packed = codec.plan_packed(search.coordinates, x.size, scale.limbs)
             assert sketch.form is codec.Form.SKETCH
-            for plan in (sketch, codec.plan_dense(x.size, scale.limbs)):
+            assert packed.form is codec.Form.PACKED
+            for plan in (sketch, packed, codec.plan_dense(x.size, scale.limbs)):
                 lanes = np.empty(plan.lanes, np.uint32)
                 codec.encode(block, plan, lanes)
                 codec.decode(lanes, plan, scale, np.empty_like(x))

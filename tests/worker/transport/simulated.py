@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 import numpy as np
+from hypothesis import strategies as st
 
 from switchreduce.controller.entries import Location, admission, closing, local
 from switchreduce.controller.slots import Lease
@@ -88,6 +89,40 @@ def combined(op: Op, contributions: np.ndarray) -> np.ndarray:
     return contributions.max(axis=0)
 
 
+@st.composite
+def network_fates(draw):
+    """Loss, duplication and delay: a rate of each, and a hypothesis-driven source of the packets' luck.
+
+    Some copies come so late that their slot has been used many times since, and some ranks stall: for a
+    while nothing reaches or leaves them, then all of it at once.
+    """
+    loss = draw(st.sampled_from([0.0, 0.05, 0.3, 0.6]))
+    duplication = draw(st.sampled_from([0.0, 0.1, 0.5]))
+    spread = draw(st.sampled_from([0.0, 1e-4, 1e-2, 1.0]))
+    lateness = draw(st.sampled_from([0.0, 0.0, 1e-3, 0.1, 20.0]))  # of a second copy
+    stalls = draw(
+        st.lists(
+            st.tuples(
+                st.integers(1, 5), st.sampled_from([0.0, 1e-5, 3e-5, 1e-3]), st.sampled_from([1e-3, 0.1, 5.0])
+            ),
+            max_size=2,
+        )
+    )  # switch port, start, seconds
+    luck = draw(st.randoms(use_true_random=False))
+
+    def fate(direction: Direction, port: int, now: float):
+        copies = 1 + (luck.random() < duplication)
+        delays = [1e-5 + luck.random() * spread for _ in range(copies) if luck.random() >= loss]
+        if lateness:
+            delays.append(luck.random() * lateness)
+        for stalled, start, length in stalls:
+            if port == stalled:
+                delays = [start + length - now if start <= now + d < start + length else d for d in delays]
+        return delays
+
+    return fate
+
+
 def perfect(*_: object) -> Sequence[float]:
     """A network that loses nothing and takes 10 us."""
     return (1e-5,)
@@ -111,4 +146,14 @@ def slow_queue(capacity: int, service: float, leg: float) -> Fate:
     return fate
 
 
-__all__ = ["SWITCH_ADDRESS", "Fate", "Op", "SimulatedJob", "combined", "perfect", "queue_all", "slow_queue"]
+__all__ = [
+    "SWITCH_ADDRESS",
+    "Fate",
+    "Op",
+    "SimulatedJob",
+    "combined",
+    "network_fates",
+    "perfect",
+    "queue_all",
+    "slow_queue",
+]

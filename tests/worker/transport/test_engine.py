@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchreduce.p4.builds import load_build
-from switchreduce.sim.network import Direction, VirtualNetwork
+from switchreduce.sim.network import VirtualNetwork
 from switchreduce.worker.transport.engine import Op, Session, SlotEngine
 from tests.worker.transport.simulated import (
     SWITCH_ADDRESS,
     SimulatedJob,
     combined,
+    network_fates,
     perfect,
     queue_all,
     slow_queue,
@@ -32,40 +33,6 @@ def random_lanes(rng: np.random.Generator, *shape: int) -> np.ndarray:
     extreme = rng.random(shape) < 0.2
     lanes[extreme] = rng.choice(EXTREMES, int(extreme.sum()))
     return lanes
-
-
-@st.composite
-def network_fates(draw):
-    """Loss, duplication and delay: a rate of each, and a hypothesis-driven source of the packets' luck.
-
-    Some copies come so late that their slot has been used many times since, and some ranks stall: for a
-    while nothing reaches or leaves them, then all of it at once.
-    """
-    loss = draw(st.sampled_from([0.0, 0.05, 0.3, 0.6]))
-    duplication = draw(st.sampled_from([0.0, 0.1, 0.5]))
-    spread = draw(st.sampled_from([0.0, 1e-4, 1e-2, 1.0]))
-    lateness = draw(st.sampled_from([0.0, 0.0, 1e-3, 0.1, 20.0]))  # of a second copy
-    stalls = draw(
-        st.lists(
-            st.tuples(
-                st.integers(1, 5), st.sampled_from([0.0, 1e-5, 3e-5, 1e-3]), st.sampled_from([1e-3, 0.1, 5.0])
-            ),
-            max_size=2,
-        )
-    )  # switch port, start, seconds
-    luck = draw(st.randoms(use_true_random=False))
-
-    def fate(direction: Direction, port: int, now: float):
-        copies = 1 + (luck.random() < duplication)
-        delays = [1e-5 + luck.random() * spread for _ in range(copies) if luck.random() >= loss]
-        if lateness:
-            delays.append(luck.random() * lateness)
-        for stalled, start, length in stalls:
-            if port == stalled:
-                delays = [start + length - now if start <= now + d < start + length else d for d in delays]
-        return delays
-
-    return fate
 
 
 @settings(max_examples=60)
