@@ -119,7 +119,7 @@ def test_image_names_and_addresses_are_variables(compose):
             assert service["image"] == "mirror/bmv2:1"
         else:
             assert service["image"] == "mirror/ours:3"
-            assert service["build"]["args"]["PYTHON_IMAGE"] == "mirror/python:2"
+    assert model["services"]["links"]["build"]["args"]["PYTHON_IMAGE"] == "mirror/python:2"
     assert "10.83" not in json.dumps(model)
 
 
