@@ -182,4 +182,4 @@ def test_an_input_that_is_none_ends_with_a_clear_line(up, tmp_path):
     path.chmod(0o644)
     done = up(WORKERS="2", INPUT=str(path))
     assert done.returncode == 1
-    assert re.search(r"rank 0: error: cannot load '\S+mine\.npz': it is no intact \.npz file", done.stdout)
+    assert re.search(r"rank 0: error: cannot load '\S+mine\.npz': it is no intact \.npz file", done.stderr)
