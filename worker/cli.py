@@ -16,6 +16,7 @@ from switchreduce import defaults
 from switchreduce.errors import UsageError
 from switchreduce.patience import patience
 from switchreduce.worker.calls import CODECS, OPS
+from switchreduce.worker.codec import warm_up_exact
 from switchreduce.worker.communicator import CallReport, Communicator
 
 EXAMPLE = """\
@@ -115,6 +116,8 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None and not options.output.parent.is_dir():
         raise UsageError(f"--output {options.output}: there is no folder {options.output.parent}")
     rows: list[dict[str, object]] = []
+    if "exact" in codecs:
+        warm_up_exact()  # before others count on this rank
     with patience(
         f"rank {options.rank} of job {options.job} waits for {options.controller} and the other ranks"
     ):

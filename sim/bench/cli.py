@@ -12,6 +12,7 @@ from switchreduce.errors import UsageError
 from switchreduce.sim.bench import chart, report, table
 from switchreduce.sim.bench.measure import REPETITIONS, Settings
 from switchreduce.sim.bench.rows import Row
+from switchreduce.sim.processes import exit_on_signals
 
 # Each part's module has run(settings) -> rows; it is imported when it is chosen.
 PARTS = {
@@ -54,9 +55,10 @@ def run(options: argparse.Namespace) -> int:
         chart.require_matplotlib()  # before the minutes that measuring takes
     settings = Settings(options.quick, options.repetitions)
     rows: list[Row] = []
-    for part in PARTS if options.part == ALL else [options.part]:
-        settings.say(f"{part}{' (quick)' if options.quick else ''}")
-        rows += importlib.import_module(PARTS[part][0]).run(settings)
+    with exit_on_signals():  # so that the processes that a part starts are stopped
+        for part in PARTS if options.part == ALL else [options.part]:
+            settings.say(f"{part}{' (quick)' if options.quick else ''}")
+            rows += importlib.import_module(PARTS[part][0]).run(settings)
     if options.json is not None:
         report.write_json(options.json, rows, shlex.join(["switchreduce", *sys.argv[1:]]))
     if options.svg is not None:

@@ -30,9 +30,9 @@ def entries(switch_address: str, locations: Sequence[Location], slots: int) -> S
     return tuple(tuple(u for u in stage if u.action is Action.INSERT) for stage in stages)
 
 
-def contributions(build: Build, rank: int, count: int) -> np.ndarray:
-    """`count` datagrams of a rank with random lanes (structured array), to be stamped."""
-    datagrams = np.zeros(count, datagram_dtype(build))
+def contributions(build: Build, rank: int, chunks: range, slots: int) -> np.ndarray:
+    """A rank's datagrams for `chunks`, with random lanes (structured array)."""
+    datagrams = np.zeros(len(chunks), datagram_dtype(build))
     for name, value in (
         ("magic", constants.MAGIC),
         ("kind", constants.KIND_CONTRIBUTION),
@@ -41,18 +41,29 @@ def contributions(build: Build, rank: int, count: int) -> np.ndarray:
         ("job", JOB),
         ("rank", rank),
         ("generation", GENERATION),
+        ("chunk", chunks),
+        ("slot", np.array(chunks) % slots),
+        ("version", np.array(chunks) // slots & 1),
     ):
         datagrams[name] = value
-    datagrams["lanes"] = np.random.default_rng(rank).integers(0, 1 << 32, (count, build.lanes), np.uint32)
+    random = np.random.default_rng(rank)
+    datagrams["lanes"] = random.integers(0, 1 << 32, (len(chunks), build.lanes), np.uint32)
     return datagrams
 
 
-def stamp(datagrams: np.ndarray, first_chunk: int, slots: int) -> None:
-    """Make the datagrams those of the chunks from `first_chunk` on."""
-    chunks = np.arange(first_chunk, first_chunk + len(datagrams))
-    datagrams["chunk"] = chunks & 0xFFFFFFFF
-    datagrams["slot"] = chunks % slots
-    datagrams["version"] = chunks // slots & 1
+class Numbers:
+    """The chunk numbers of `datagrams` (structured array or view), which `advance` moves on to the next chunk
+    in each one's slot."""
+
+    def __init__(self, datagrams: np.ndarray, slots: int) -> None:
+        self._chunk, self._version = datagrams["chunk"], datagrams["version"]
+        self._native = self._chunk.astype(np.uint32)
+        self._slots = np.uint32(slots)
+
+    def advance(self) -> None:
+        self._native += self._slots
+        self._chunk[...] = self._native
+        self._version ^= 1
 
 
 def frames(build: Build, datagrams: np.ndarray, source: Location, switch_address: str) -> np.ndarray:

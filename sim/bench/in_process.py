@@ -11,7 +11,7 @@ from switchreduce.controller.entries import Location
 from switchreduce.p4.builds import Build, constants
 from switchreduce.p4.packet import datagram_dtype, envelope_bytes
 from switchreduce.sim.apply import apply
-from switchreduce.sim.bench.contributions import RANKS, contributions, entries, frames, stamp
+from switchreduce.sim.bench.contributions import RANKS, Numbers, contributions, entries, frames
 from switchreduce.sim.bench.rows import Sample
 from switchreduce.sim.target import Frames, Switch
 
@@ -25,8 +25,8 @@ class InProcess:
     """Batches of contributions through ``switch``, which runs ``build``; each chunk's four packets go in and
     its four results come out, in this process and thread.
 
-    Timed is ``Switch.process_batch``: parse, tables, registers, multicast, checksums, deparse. What follows a
-    batch's packets from one to the next, chunk numbers, is written between batches and not timed.
+    Timed is ``Switch.process_batch``: parse, tables, registers, multicast, checksums, deparse. The numbers of
+    the next chunks are written between batches and not timed.
     """
 
     def __init__(self, switch: Switch, build: Build) -> None:
@@ -35,14 +35,13 @@ class InProcess:
         self._slots = self.chunks
         self._switch = switch
         self._build = build
-        self._next_chunk = 0
         locations = [
             Location(rank + 1, 0x020000000001 + rank, int(IPv4Address(f"10.0.0.{rank + 1}")), 4000 + rank)
             for rank in range(RANKS)
         ]
         apply(switch, entries(ADDRESS, locations, self._slots))
         by_rank = [
-            frames(build, contributions(build, rank, self.chunks), where, ADDRESS)
+            frames(build, contributions(build, rank, range(self.chunks), self._slots), where, ADDRESS)
             for rank, where in enumerate(locations)
         ]
         frame_bytes = by_rank[0].itemsize
@@ -52,28 +51,25 @@ class InProcess:
             for rank, where in enumerate(locations):
                 self._incoming.append(where.port, by_rank[rank][chunk].tobytes())
         data = self._incoming.data.view(by_rank[0].dtype).reshape(self.chunks, RANKS)
-        self._datagrams = [data[:, rank]["datagram"] for rank in range(RANKS)]
-        self.lanes = [each["lanes"].astype(np.uint32) for each in self._datagrams]
+        datagrams = [data[:, rank]["datagram"] for rank in range(RANKS)]
+        self._numbers = [Numbers(each, self._slots) for each in datagrams]
+        self.lanes = [each["lanes"].astype(np.uint32) for each in datagrams]
         self._check()
 
     def run(self, batches: int) -> Sample:
         """CPU time of this thread for ``batches`` batches; the amount is contributions."""
         spent = 0.0
         for _ in range(batches):
-            self._stamp()
+            self._incoming.cursor = 0
+            self._outgoing.clear()
             start = time.thread_time()
             self._switch.process_batch(self._incoming, self._outgoing)
             spent += time.thread_time() - start
+            for numbers in self._numbers:
+                numbers.advance()
         if self._outgoing.count != self.packets:
             raise AssertionError(f"{self._outgoing.count} results left for {self.packets} contributions")
         return Sample(batches * self.packets, spent)
-
-    def _stamp(self) -> None:
-        for datagrams in self._datagrams:
-            stamp(datagrams, self._next_chunk, self._slots)
-        self._next_chunk += self.chunks
-        self._incoming.cursor = 0
-        self._outgoing.clear()
 
     def _check(self) -> None:
         """Every rank's results are the sums."""

@@ -52,11 +52,9 @@ class Bmv2:
             Location(rank + 1, 0x020000000001 + rank, 0x0A090001 + rank, 4000 + rank) for rank in range(RANKS)
         ]
         self._frames = [
-            frames(build, contributions(build, rank, CHUNKS), where, ADDRESS)
+            frames(build, contributions(build, rank, range(CHUNKS), CHUNKS), where, ADDRESS)
             for rank, where in enumerate(self.locations)
         ]
-        for packets in self._frames:
-            packets["datagram"]["slot"] = np.arange(CHUNKS)
         self._views = [[packets[k : k + 1].data.cast("B") for k in range(CHUNKS)] for packets in self._frames]
         offsets = datagram_dtype(build).fields
         assert offsets is not None
@@ -100,17 +98,14 @@ class Bmv2:
             each.send(frame)
 
     def _receive(self, rank: int, waiting: dict[int, set[int]]) -> None:
-        while True:
-            try:
-                self._sockets[rank].recv_into(self._buffer)
-            except BlockingIOError:
-                return
-            chunk = int.from_bytes(self._buffer[self._chunk_at : self._chunk_at + 4], "big")
-            ranks = waiting.get(chunk)
-            if ranks is not None:
-                ranks.discard(rank)
-                if not ranks:
-                    del waiting[chunk]
+        """One frame, as poll says that there is one; asking for more until there is none costs more."""
+        self._sockets[rank].recv_into(self._buffer)
+        chunk = int.from_bytes(self._buffer[self._chunk_at : self._chunk_at + 4], "big")
+        ranks = waiting.get(chunk)
+        if ranks is not None:
+            ranks.discard(rank)
+            if not ranks:
+                del waiting[chunk]
 
     def check(self, build: Build) -> None:
         """One chunk whose results must be the sums."""

@@ -19,7 +19,7 @@ from switchreduce.controller.switch_client import Callbacks, SwitchConnection
 from switchreduce.errors import SwitchReduceError
 from switchreduce.p4.builds import Build, constants
 from switchreduce.p4.packet import datagram_bytes, datagram_dtype
-from switchreduce.sim.bench.contributions import RANKS, contributions, entries, stamp
+from switchreduce.sim.bench.contributions import RANKS, Numbers, contributions, entries
 from switchreduce.sim.bench.rows import Sample
 from switchreduce.sim.drivers.udp import SO_RCVBUFFORCE, SOCKET_BUFFER_BYTES, UDP_GRO, UDP_SEGMENT
 from switchreduce.sim.drivers.udp_frames import MAX_PAYLOAD_BYTES, MAX_SEGMENTS, port_mac
@@ -46,10 +46,16 @@ class Client:
         fitting = granted // LEAST_BUFFER // ROUNDS_IN_FLIGHT // self._size
         self.burst = max(1, min(MAX_SEGMENTS, MAX_PAYLOAD_BYTES // self._size, fitting))
         self.slots = ROUNDS_IN_FLIGHT * self.burst
-        self._next_chunk = 0
+        self._turn = 0
         self._datagrams = [
-            [contributions(build, rank, self.burst) for rank in range(RANKS)] for _ in range(ROUNDS_IN_FLIGHT)
+            [
+                contributions(build, rank, range(first, first + self.burst), self.slots)
+                for rank in range(RANKS)
+            ]
+            for first in range(0, self.slots, self.burst)
         ]
+        self._numbers = [[Numbers(each, self.slots) for each in turn] for turn in self._datagrams]
+        self._views = [[each.data.cast("B") for each in turn] for turn in self._datagrams]
         self._cut = [(socket.SOL_UDP, UDP_SEGMENT, struct.pack("H", self._size))] if self.burst > 1 else []
         self._buffer = bytearray(1 << 16)
         for each in self._sockets:
@@ -87,11 +93,11 @@ class Client:
         return Sample(rounds * RANKS * self.burst, time.perf_counter() - start)
 
     def _send(self, server: tuple[str, int]) -> None:
-        turn = self._next_chunk // self.burst % ROUNDS_IN_FLIGHT
-        for each, datagrams in zip(self._sockets, self._datagrams[turn], strict=True):
-            stamp(datagrams, self._next_chunk, self.slots)
-            each.sendmsg([datagrams.data.cast("B")], self._cut, 0, server)
-        self._next_chunk += self.burst
+        turn = self._turn
+        for each, view, numbers in zip(self._sockets, self._views[turn], self._numbers[turn], strict=True):
+            each.sendmsg([view], self._cut, 0, server)
+            numbers.advance()
+        self._turn = (self._turn + 1) % ROUNDS_IN_FLIGHT
 
     def _receive(self, rank: int) -> int:
         size = self._sockets[rank].recvmsg_into([self._buffer], socket.CMSG_SPACE(4))[0]
@@ -99,9 +105,8 @@ class Client:
 
     def check(self, server: tuple[str, int], build: Build) -> None:
         """One round whose results must be the sums."""
-        turn = self._next_chunk // self.burst % ROUNDS_IN_FLIGHT
+        sums = np.add.reduce([each["lanes"] for each in self._datagrams[self._turn]], dtype=np.uint32)
         self._send(server)
-        sums = np.add.reduce([each["lanes"] for each in self._datagrams[turn]], dtype=np.uint32)
         for rank in range(RANKS):
             found = np.zeros(0, datagram_dtype(build))
             while len(found) < self.burst:

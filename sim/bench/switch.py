@@ -50,12 +50,14 @@ def run(settings: Settings) -> list[Row]:
     with ExitStack() as stack:
         echo = stack.enter_context(plain_echo())
         meters: dict[str, Meter] = {}
-        for build in builds:  # what is compared takes turns next to each other
+        for number, build in enumerate(builds):
             settings.say(f"starting the embedded switch with {build.name}")
-            meters |= _embedded(build, echo, settings, stack)
+            of_build = _embedded(build, echo, settings, stack)
             if not absent:
                 settings.say(f"starting BMv2 with {build.name}")
-                meters[f"BMv2 {build.name}"] = _bmv2(build, settings, stack)
+                of_build[f"BMv2 {build.name}"] = _bmv2(build, settings, stack)
+            # every second build in reverse: then those of two builds on BMv2 are neighbours in time too
+            meters |= of_build if number % 2 == 0 else dict(reversed(of_build.items()))
         samples = in_turns(
             {name: meter.take for name, meter in meters.items()}, settings.repetitions, settings.say
         )
@@ -127,8 +129,8 @@ def _embedded(build: Build, echo: Server, settings: Settings, stack: ExitStack) 
     return {
         f"in process {build.name}": Meter(lambda: inside.run(batches)),
         f"add {build.name}": Meter(lambda: add.run(adds)),
-        f"UDP {build.name}": over_udp(served),
         f"echo {build.name}": over_udp(echo),
+        f"UDP {build.name}": over_udp(served),
     }
 
 

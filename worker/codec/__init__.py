@@ -28,10 +28,10 @@ from switchreduce.worker.codec.exact_scale import EXACT_KEYS, ExactScale, ExactS
 from switchreduce.worker.codec.index import FLAT, SHAPES, Occupancy, Shape, UnionSearch, best_shape, look
 from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
-from switchreduce.worker.codec.reference import ExactResult, exact_allreduce
+from switchreduce.worker.codec.reference import ExactResult, exact_allreduce, rounded_allreduce
 from switchreduce.worker.codec.scale import BlockScale, Scan, scan
 from switchreduce.worker.codec.sums import Op, decode, encode, encode_values
-from switchreduce.worker.codec.warm import warm_up
+from switchreduce.worker.codec.warm import warm_up, warm_up_exact
 
 __all__ = [
     "BLOCK",
@@ -73,7 +73,9 @@ __all__ = [
     "plan_packed",
     "plan_sketch",
     "quantise",
+    "rounded_allreduce",
     "scan",
     "scan_exact",
     "warm_up",
+    "warm_up_exact",
 ]

@@ -261,7 +261,7 @@ def add_digits(
         begin = ends[limb]
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def _divide(magnitude: Any, exponent: Any, divisor: Any) -> Any:
     """(quotient, whether something is left, exponent) of magnitude * 2**exponent by a divisor of up to 2**15.
 
@@ -277,7 +277,7 @@ def _divide(magnitude: Any, exponent: Any, divisor: Any) -> Any:
     return quotient << np.uint64(more) | last, rest != last * divisor, exponent - zeros - more
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def _round(magnitude: Any, more: Any, exponent: Any, precision: Any, minimum: Any, infinity: Any) -> Any:
     """Bits (uint64) of ``(magnitude + f) * 2**exponent``, rounded once, half to even.
 
@@ -308,26 +308,33 @@ def _round(magnitude: Any, more: Any, exponent: Any, precision: Any, minimum: An
 
 @njit(cache=True, nogil=True)
 def _write_wide(
-    digits: Any, digit_bits: int, exponent: int, divisor: Any, precision: int, minimum: int, infinity: Any
+    digits: Any,
+    count: int,
+    digit_bits: int,
+    exponent: int,
+    divisor: Any,
+    precision: int,
+    minimum: int,
+    infinity: Any,
 ) -> Any:
-    """(bits as uint64, whether negative) of the sum of digits[i] * 2**(exponent + i * digit_bits).
+    """(bits as uint64, whether negative) of the sum of digits[i] * 2**(exponent + i * digit_bits), i < count.
 
     ``digits`` (int64, used up) ends with a zero, and if ``divisor`` is not 1 begins with FRACTION of them.
     """
     width = np.int64(digit_bits)
     mask = (np.int64(1) << width) - np.int64(1)
     carry = np.int64(0)
-    for i in range(digits.size):
+    for i in range(count):
         carry = (digits[i] + carry) >> width
     negative = carry < 0
     carry = np.int64(0)
-    for i in range(digits.size):
+    for i in range(count):
         total = (-digits[i] if negative else digits[i]) + carry
         digits[i] = total & mask
         carry = total >> width
     rest = np.int64(0)
     top = -1
-    for i in range(digits.size - 1, -1, -1):
+    for i in range(count - 1, -1, -1):
         if divisor > 1:
             value = rest << width | digits[i]
             digits[i] = value // divisor
@@ -386,7 +393,8 @@ def write_sums(
     fraction = np.int64(FRACTION if divisor > 1 else 0)
     wide = np.empty(fraction + limbs + 1, np.int64)
     cursors = np.zeros(limbs, np.int64)
-    cursors[1:] = ends[:-1]
+    for i in range(1, limbs):  # a loop, as numba takes seconds to compile the assignment of a slice
+        cursors[i] = ends[i - 1]
     sign_bit = np.uint64(precision - 1 + exponent_bits)
     for k in range(width):
         if firsts[k] == EMPTY:
@@ -420,6 +428,8 @@ def write_sums(
                 wide[fraction + i] = np.int32(lanes[at])
             wide[fraction + span] = 0
             lowest -= fraction * digit_bits
-            digits = wide[: fraction + span + 1]
-            bits, negative = _write_wide(digits, digit_bits, lowest, divisor, precision, minimum, infinity)
+            count = fraction + span + 1
+            bits, negative = _write_wide(
+                wide, count, digit_bits, lowest, divisor, precision, minimum, infinity
+            )
         out[union[k]] = bits | np.uint64(negative) << sign_bit
