@@ -61,6 +61,7 @@ class SlotEngine:
         self._sent_at = np.zeros(slots, np.float64)
         self._order = np.zeros(slots, np.int64)  # of the last transmission, over all slots
         self._tries = np.zeros(slots, np.int64)
+        self._lagging = np.zeros(slots, np.int64)  # scratch
         self._sends = 0
         self._done_chunk = np.full(slots, -1, np.int64)  # the slot's last chunk whose result came
         self._done_order = np.full(slots, -1, np.int64)  # and the order of its transmission
@@ -80,7 +81,8 @@ class SlotEngine:
         ):
             self._expected[field] = value
         self._outgoing = np.zeros(MAX_BURST, self.datagram)
-        self._outgoing_words = self._outgoing.view(np.uint32).reshape(MAX_BURST, -1)
+        self._outgoing_bytes = self._outgoing.view(np.uint8).reshape(-1)
+        self._burst = np.zeros(MAX_BURST, np.int64)  # slots that are sent next
         for name, value in (
             ("magic", constants.MAGIC),
             ("kind", constants.KIND_CONTRIBUTION),
@@ -204,26 +206,22 @@ class SlotEngine:
         self.window.grow(taken, now, self.round_trip.waiting)
         self._detect_losses(now)
 
-    def _lagging(self) -> np.ndarray:
-        """Slots in flight that a later chunk's packet, sent later, has overtaken.
+    def _survey(self) -> tuple[int, float, np.ndarray, float]:
+        """(slots in flight, when the newest was sent, those that lag, when the oldest of these was sent).
 
-        An earlier chunk that was sent again says nothing: a rank that is behind has yet to contribute to what
-        comes after it.
+        One lags if a later chunk's packet, sent later, has overtaken it. An earlier chunk that was sent again
+        says nothing: a rank that is behind has yet to contribute to what comes after it.
         """
-        candidates = np.flatnonzero((self._state == IN_FLIGHT) & (self._order < self._done_order.max()))
-        if candidates.size == 0:
-            return candidates
-        by_chunk = np.argsort(self._done_chunk)
-        newest = np.maximum.accumulate(self._done_order[by_chunk][::-1])[::-1]  # of this chunk and later ones
-        later = np.searchsorted(self._done_chunk[by_chunk], self._chunk[candidates], "right")
-        overtaken = later < newest.size
-        overtaken[overtaken] = newest[later[overtaken]] > self._order[candidates[overtaken]]
-        return candidates[overtaken]
+        in_flight, newest, count, oldest = kernels.survey(
+            self._state, self._chunk, self._order, self._sent_at, self._done_chunk, self._done_order,
+            self._lagging,
+        )  # fmt: skip
+        return in_flight, newest, self._lagging[:count], oldest
 
     def _detect_losses(self, now: float) -> None:
         """RFC 8985 (RACK): lost is what lags behind a later packet by more than reordering explains."""
-        lagging = self._lagging()
-        if lagging.size == 0:
+        _, _, lagging, oldest = self._survey()
+        if lagging.size == 0 or oldest + self.round_trip.patience > now:
             return
         lost = lagging[self._sent_at[lagging] + self.round_trip.patience <= now]
         if lost.size:
@@ -246,85 +244,64 @@ class SlotEngine:
         if budget <= 0:
             return self._outgoing[:0]
         lost = np.flatnonzero(self._state == LOST)
-        lost = lost[np.argsort(self._chunk[lost])][:budget]
-        self.stats.retransmits += lost.size
-        runs = [lost]
-        budget -= lost.size
-        while budget > 0 and self._queue:
-            run = self._start_run(budget)
-            if run.size == 0:
+        if lost.size:
+            lost = lost[np.argsort(self._chunk[lost])][:budget]
+            self.stats.retransmits += lost.size
+            self._burst[: lost.size] = lost
+        count = lost.size
+        while count < budget and self._queue:
+            started = self._start_run(budget - count, self._burst[count:])
+            if started == 0:
                 break
-            runs.append(run)
-            budget -= run.size
-        return self._write(np.concatenate(runs), now)
+            count += started
+        return self._write(self._burst[:count], now)
 
-    def _start_run(self, limit: int) -> np.ndarray:
-        """Put up to `limit` chunks of the queue's first segment into their slots, as far as these have the
-        result of their previous chunk; the slots."""
+    def _start_run(self, limit: int, started: np.ndarray) -> int:
+        """Put up to `limit` chunks of the queue's first segment into their slots; how many."""
         segment = self._queue[0]
-        count = min(limit, segment.chunks - self._queued, self.session.slots)
-        chunks = np.arange(self._next_send, self._next_send + count)
-        slots = chunks % self.session.slots
-        busy = np.flatnonzero(self._state[slots] != IDLE)
-        if busy.size:
-            count = int(busy[0])
-            chunks, slots = chunks[:count], slots[:count]
-        self._chunk[slots] = chunks
-        self._row[slots] = np.arange(segment.row + self._queued, segment.row + self._queued + count)
-        self._op[slots] = segment.op
-        self._segment[slots] = segment.number
-        self._tries[slots] = 0
-        # so that this rank's next look at these slots finds them taken, before they are written
-        self._state[slots] = IN_FLIGHT
+        limit = min(limit, segment.chunks - self._queued, self.session.slots)
+        count: int = kernels.start_run(
+            self._next_send, limit, segment.row + self._queued, int(segment.op), segment.number,
+            self._state, self._chunk, self._row, self._op, self._segment, self._tries, started,
+        )  # fmt: skip
         self._next_send += count
         self._queued += count
         if self._queued == segment.chunks:
             self._queue.popleft()
             self._queued = 0
-        return slots
+        return count
 
     def _write(self, slots: np.ndarray, now: float) -> np.ndarray:
         count = slots.size
-        out = self._outgoing[:count]
-        if count == 0:
-            return out
-        chunk = self._chunk[slots]
-        out["op"] = self._op[slots]
-        out["slot"] = slots
-        out["version"] = (chunk // self.session.slots) & 1
-        out["chunk"] = chunk & 0xFFFFFFFF
-        kernels.write_lanes(self._arena, self._row[slots], self._outgoing_words, self._first_word)
-        self._state[slots] = IN_FLIGHT
-        self._sent_at[slots] = now
-        self._order[slots] = np.arange(self._sends, self._sends + count)
-        self._tries[slots] += 1
-        self._sends += count
-        self.stats.sent += count
-        self.stats.bytes_sent += count * self.datagram.itemsize
-        return out
+        if count:
+            kernels.write(
+                slots, now, self._sends, self._arena, self._state, self._chunk, self._row, self._op,
+                self._sent_at, self._order, self._tries, self._layout, self._outgoing_bytes,
+                self.datagram.itemsize, self._first_word,
+            )  # fmt: skip
+            self._sends += count
+            self.stats.sent += count
+            self.stats.bytes_sent += count * self.datagram.itemsize
+        return self._outgoing[:count]
 
     # -- time ---------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, or None while nothing is in flight."""
-        in_flight = self._state == IN_FLIGHT
-        if not in_flight.any():
+        in_flight, newest_send, _, oldest_lagging = self._survey()
+        if in_flight == 0:
             return None
-        deadline = self._timeout_at()
-        lagging = self._lagging()
-        if lagging.size:
-            deadline = min(deadline, float(self._sent_at[lagging].min()) + self.round_trip.patience)
-        return deadline
-
-    def _timeout_at(self) -> float:
-        newest_send = float(self._sent_at[self._state == IN_FLIGHT].max())
-        return max(self._last_progress, newest_send) + self.round_trip.timeout
+        timeout_at = max(self._last_progress, newest_send) + self.round_trip.timeout
+        return float(min(timeout_at, oldest_lagging + self.round_trip.patience))
 
     def handle_timer(self, now: float) -> None:
         """Act on a deadline that has passed: what lags is lost, and silence makes the oldest lost."""
         self._detect_losses(now)
         in_flight = np.flatnonzero(self._state == IN_FLIGHT)
-        if in_flight.size and now >= self._timeout_at():
+        if in_flight.size == 0:
+            return
+        timeout_at = max(self._last_progress, float(self._sent_at[in_flight].max())) + self.round_trip.timeout
+        if now >= timeout_at:
             self.stats.timeouts += 1
             self.round_trip.backoff += 1
             # few at first, as the silence may be a busy machine's; as many as any switch takes where the link

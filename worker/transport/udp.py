@@ -179,9 +179,8 @@ def drive(
                 break
             engine.receive_datagrams(link.buffer, length, size, time.monotonic())
         now = time.monotonic()
-        deadline = engine.next_deadline()
         if deadline is not None and deadline <= now:
-            engine.handle_timer(now)
+            engine.handle_timer(now)  # which looks itself whether what just arrived has moved the deadline
         if engine.stats.results != results:
             results = engine.stats.results
             progress = now
