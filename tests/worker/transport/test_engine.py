@@ -161,7 +161,7 @@ def test_random_losses_do_not_close_the_window(wide_switch):
 def test_a_moment_of_silence_is_not_a_storm(wide_switch):
     """Everything stands still for 45 ms, as on a busy machine, which is longer than a timeout."""
 
-    def fate(direction: Direction, port: int, now: float):
+    def fate(_direction: object, _port: int, now: float):
         arrival = now + 1e-3
         return (max(arrival, 0.055) - now if 0.01 < arrival < 0.055 else 1e-3,)
 
