@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchreduce.p4.builds import load_build
-from switchreduce.sim.network import Direction, VirtualNetwork
+from switchreduce.sim.network import VirtualNetwork
 from switchreduce.worker.transport.engine import Op, Session, SlotEngine
 from tests.worker.transport.simulated import (
     SWITCH_ADDRESS,
