@@ -26,6 +26,8 @@ MAX_BURST = (
     64  # datagrams of one datagrams_to_send: what one UDP_SEGMENT send may hold (Linux UDP_MAX_SEGMENTS)
 )
 
+LOSSY = 0.01  # share of packets that the link itself lost beyond which silence looks like loss at once
+
 
 class SlotEngine:
     """One rank's end of the slot protocol.
@@ -60,8 +62,10 @@ class SlotEngine:
         self._order = np.zeros(slots, np.int64)  # of the last transmission, over all slots
         self._tries = np.zeros(slots, np.int64)
         self._sends = 0
-        self._newest_result = -1  # send order of the latest packet whose result came
+        self._done_chunk = np.full(slots, -1, np.int64)  # the slot's last chunk whose result came
+        self._done_order = np.full(slots, -1, np.int64)  # and the order of its transmission
         self._last_progress = 0.0
+        self._link_losses = 0  # packets that no queue lost
 
         self._layout = kernels.field_layout(self.datagram)
         self._first_word = self.datagram.fields["lanes"][1] // 4  # type: ignore[index]
@@ -171,51 +175,64 @@ class SlotEngine:
         self.stats.malformed += rest > 0
         tally = np.zeros(4, np.int64)
         accepted = np.empty(count, np.int64)
-        taken, newest, round_trip = kernels.accept(
+        taken, round_trip = kernels.accept(
             data, count, size, self._layout, self._expected, self._first_word,
             self._arena, self._state, self._chunk, self._row, self._op, self._segment,
-            self._sent_at, self._order, self._tries, self._missing, now, tally, accepted,
+            self._sent_at, self._tries, self._missing, now, tally, accepted,
         )  # fmt: skip
         self.stats.results += taken
         self.stats.duplicates += int(tally[kernels.DUPLICATE])
         self.stats.malformed += int(tally[kernels.MALFORMED])
         self.stats.foreign += int(tally[kernels.FOREIGN])
+        if tally[kernels.DUPLICATE]:
+            self.round_trip.spurious(now)
         if not taken:
             return
-        for number in set(self._segment[accepted[:taken]].tolist()):
+        slots = accepted[:taken]
+        for number in set(self._segment[slots].tolist()):
             segment = self._segments[number]
             if self._missing[number] == 0 and segment is not None:
                 segment.done = True
                 self._segments[number] = None
+        self._done_chunk[slots] = self._chunk[slots]
+        self._done_order[slots] = self._order[slots]
         self._last_progress = now
-        self._newest_result = max(self._newest_result, int(newest))
+        self.round_trip.lossy = self._link_losses > self.stats.sent * LOSSY
         if round_trip >= 0:
-            self.round_trip.observe(round_trip)
+            self.round_trip.observe(round_trip, now)
         self.round_trip.backoff = 0
-        self.window.grow(taken)
+        self.window.grow(taken, now, self.round_trip.waiting)
         self._detect_losses(now)
 
     def _lagging(self) -> np.ndarray:
-        """Slots in flight whose packet left before one whose result is here already."""
-        return np.flatnonzero((self._state == IN_FLIGHT) & (self._order < self._newest_result))
+        """Slots in flight that a later chunk's packet, sent later, has overtaken.
+
+        An earlier chunk that was sent again says nothing: a rank that is behind has yet to contribute to what
+        comes after it.
+        """
+        candidates = np.flatnonzero((self._state == IN_FLIGHT) & (self._order < self._done_order.max()))
+        if candidates.size == 0:
+            return candidates
+        by_chunk = np.argsort(self._done_chunk)
+        newest = np.maximum.accumulate(self._done_order[by_chunk][::-1])[::-1]  # of this chunk and later ones
+        later = np.searchsorted(self._done_chunk[by_chunk], self._chunk[candidates], "right")
+        overtaken = later < newest.size
+        overtaken[overtaken] = newest[later[overtaken]] > self._order[candidates[overtaken]]
+        return candidates[overtaken]
 
     def _detect_losses(self, now: float) -> None:
         """RFC 8985 (RACK): lost is what lags behind a later packet by more than reordering explains."""
         lagging = self._lagging()
         if lagging.size == 0:
             return
-        lost = lagging[self._sent_at[lagging] + self._patience <= now]
+        lost = lagging[self._sent_at[lagging] + self.round_trip.patience <= now]
         if lost.size:
             self._state[lost] = LOST
-            self._shrink(now)
-
-    @property
-    def _patience(self) -> float:
-        return self.round_trip.smoothed + self.round_trip.reorder_window
-
-    def _shrink(self, now: float) -> None:
-        if self.window.shrink(now, self.round_trip.smoothed):
-            self.stats.losses += 1
+            trip = self.round_trip
+            if self.window.shrink(int(lost.size), now, trip.smoothed, trip.waiting):
+                self.stats.losses += 1
+            elif not self.window.recovering(now):
+                self._link_losses += lost.size
 
     # -- datagrams out ------------------------------------------------------------------------------
 
@@ -296,7 +313,7 @@ class SlotEngine:
         deadline = self._timeout_at()
         lagging = self._lagging()
         if lagging.size:
-            deadline = min(deadline, float(self._sent_at[lagging].min()) + self._patience)
+            deadline = min(deadline, float(self._sent_at[lagging].min()) + self.round_trip.patience)
         return deadline
 
     def _timeout_at(self) -> float:
@@ -310,9 +327,12 @@ class SlotEngine:
         if in_flight.size and now >= self._timeout_at():
             self.stats.timeouts += 1
             self.round_trip.backoff += 1
-            # as many as any switch takes: when heavy loss takes all of fewer, the timeout grows
-            # (50 % loss, 4 ranks: 11 s of virtual time for 100 chunks with two, 3 s with these)
-            oldest = in_flight[np.argsort(self._chunk[in_flight])][: self.window.least]
+            # few at first, as the silence may be a busy machine's; as many as any switch takes where the link
+            # loses packets or stays silent, as the loss of all of few would let the timeout grow
+            count = self.window.least
+            if not self.round_trip.lossy:
+                count = min(2**self.round_trip.backoff, count)
+            oldest = in_flight[np.argsort(self._chunk[in_flight])][:count]
             self._state[oldest] = LOST
 
 

@@ -73,7 +73,6 @@ def accept(  # type: ignore[no-untyped-def]
     op,
     segment,
     sent_at,
-    order,
     tries,
     missing,
     now,
@@ -84,13 +83,12 @@ def accept(  # type: ignore[no-untyped-def]
 
     `expected` (uint64 per field) is what a result for this rank must hold in the fields that never change.
     Results of slots in flight are copied into the arena; the slot becomes idle and its segment's count of
-    missing results falls. `accepted` gets the slots in order of arrival. Returns how many, the newest send
-    order among them, and the shortest round trip of a packet that was sent once (or -1).
+    missing results falls. `accepted` gets the slots in order of arrival. Returns how many, and the shortest
+    round trip of a packet that was sent once (or -1).
     """
     lanes = arena.shape[1]
     words = data[: count * size].view(np.uint32).reshape(count, size // 4)
     taken = 0
-    newest = np.int64(-1)
     round_trip = -1.0
     for i in range(count):
         base = i * size
@@ -127,10 +125,9 @@ def accept(  # type: ignore[no-untyped-def]
             target[lane] = _swap(source[lane])
         state[slot] = IDLE
         missing[segment[slot]] -= 1
-        newest = max(newest, order[slot])
         if tries[slot] == 1 and (round_trip < 0 or now - sent_at[slot] < round_trip):
             round_trip = now - sent_at[slot]
         accepted[taken] = slot
         taken += 1
     tally[RESULT] += taken
-    return taken, newest, round_trip
+    return taken, round_trip
