@@ -100,7 +100,7 @@ class PieceSender:
         yield from self._send_values(quantised, codec.plan_packed(union, piece.size, piece.limbs), piece)
 
     def sketch(self, piece: Piece, shape: Shape) -> Block:
-        """The index, then the values in a sketch that is known to peel; of a single block."""
+        """The index, then the values in a sketch that is known to peel."""
         quantised = self._quantise(piece)
         union = yield from self._find_union(quantised.index, quantised.size, shape)
         self.unions[piece.start] = union.size
@@ -224,6 +224,8 @@ class PieceSender:
         overflow = sums.first_overflow
         if overflow >= 0 and not 0 <= self.overflow < piece.start:
             self.overflow = piece.start + overflow
+        if len(piece.scales) > 1:
+            sums = sums.ascending()
         for number, scale in enumerate(piece.scales):
             assert isinstance(scale, BlockScale)
             offset = number * codec.BLOCK

@@ -34,12 +34,12 @@ class Prepared:
 class Caller:
     """One rank's calls over `engine`, one at a time; ranks that make the same calls stay in step."""
 
-    def __init__(self, engine: SlotEngine) -> None:
+    def __init__(self, engine: SlotEngine, minimise: str = "time") -> None:
         self._engine = engine
         self._rank = engine.session.rank
         self._world_size = engine.session.world_size
         self._workspace = Workspace()
-        self._planner = Planner(self._world_size)
+        self._planner = Planner(self._world_size, minimise)
         self._foresight = Foresight()
 
     def prepare(self, spec: CallSpec, x: Arrays) -> Prepared:
@@ -66,7 +66,7 @@ class Caller:
             which = f" of array {array}" if len(arrays) > 1 else ""
             value = float(stream.values(scan.first_nonfinite, scan.first_nonfinite + 1)[0])
             raise NonFiniteError(f"rank {self._rank} has {value} at index {index}{which}; nothing was sent")
-        way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.smoothed)
+        way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.shortest)
         offer = Offer(scan.keys, way, nonzeros, nonfinite=marks is not NO_MARKS)
         return Prepared(spec, arrays, stream, offer, marks)
 

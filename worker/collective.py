@@ -132,7 +132,7 @@ class Call:
             return
         scales = [BlockScale.from_key(self.stream.wide, int(key), self.world_size) for key in agreed.keys]
         blocks = 1
-        if agreed.way.codec == "packed":
+        if agreed.way.codec in ("packed", "sketch"):
             blocks = min(max(len(scales) // PIECES, 1), BLOCKS_A_PIECE)
         for first in range(0, len(scales), blocks):
             start = first * codec.BLOCK

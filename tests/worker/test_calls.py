@@ -233,8 +233,9 @@ def test_many_blocks_with_little_room(wide_switch):
         job.job.close()
 
 
+@pytest.mark.parametrize("codec", ["packed", "sketch"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
-def test_pieces_of_several_blocks(wide_switch, monkeypatch, dtype):
+def test_pieces_of_several_blocks(wide_switch, monkeypatch, dtype, codec):
     """Blocks of one piece with scales far apart, an empty one between, an end inside a lane, two arrays."""
     monkeypatch.setattr(collective, "PIECES", 2)
     network = VirtualNetwork(wide_switch, BUILD, SWITCH_ADDRESS, perfect)
@@ -256,7 +257,7 @@ def test_pieces_of_several_blocks(wide_switch, monkeypatch, dtype):
         expected = exact_allreduce(wide).result.astype(dtype)
         cut = 3 * 2**18 + 77
         arrays = [[flat[:cut].copy(), flat[cut:].copy()] for flat in flats]
-        for outcome in job.call(arrays, codec="packed"):
+        for outcome in job.call(arrays, codec=codec):
             assert isinstance(outcome, Outcome)
             assert max(len(piece.scales) for piece in outcome.pieces) == 4
         for pair in arrays:

@@ -33,6 +33,14 @@ class Sums:
     values: NDArray[Any]
     where: NDArray[Any] | None
 
+    def ascending(self) -> "Sums":
+        """The same, in the order of the coordinates, so that they can be written in parts."""
+        if self.where is None or self.where.dtype == np.uint32:
+            return self
+        where = self.where.astype(np.uint32)
+        order = np.argsort(where)
+        return Sums(self.size, self.values[order], where[order])
+
     @property
     def first_overflow(self) -> int:
         """The first coordinate whose sum does not fit int32, or -1."""

@@ -86,6 +86,11 @@ class RoundTrip:
             self.disorder_since = now
 
     @property
+    def shortest(self) -> float:
+        """The shortest round trip of late, in seconds: what an empty network takes; 0.0 before any."""
+        return self.least.value if self.smoothed else 0.0
+
+    @property
     def base_timeout(self) -> float:
         if self.smoothed == 0.0:
             return INITIAL_RTO
