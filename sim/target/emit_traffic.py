@@ -22,11 +22,17 @@ from switchreduce.sim.target.layout import (
 )
 
 MOST_PASSES = 32  # further passes through the pipeline that one frame may cause; BMv2 has no bound
-# what `state` holds (int64): frames and bytes that are out, bytes that a frame can grow by, refused passes,
-# used bytes of `loop`, packets queued, room in frames and bytes of `out`, bytes of `loop`; then the queue
-_FRAMES, _BYTES, _GROWTH, _REFUSED, _LOOPED, _QUEUED, _MOST_FRAMES, _MOST_BYTES, _LOOP_BYTES = range(9)
-QUEUE = 16
-STATE_WORDS = QUEUE + 8 * MOST_PASSES
+# What `state` (int64) holds. For a call: frames and bytes that are out, room for them, incoming bytes.
+# From call to call: refused passes, bytes that a frame can grow by, the longest frame that `buf` and `loop`
+# have room for, bytes of `loop`. For a packet: used bytes of `loop`, packets queued, the queue.
+_FRAMES, _BYTES, _MOST_FRAMES, _MOST_BYTES, _IN_BYTES = range(5)
+CALL_WORDS = 5
+REFUSED, GROWTH, LONGEST, LOOP_BYTES, _LOOPED, _QUEUED = range(5, 11)
+_QUEUE = 16
+STATE_WORDS = _QUEUE + 8 * MOST_PASSES
+# what `run` returns where it processes nothing
+OUTSIDE = -1  # an incoming frame lies outside the data
+NO_ROOM = -2  # an incoming frame is longer than LONGEST
 
 
 def traffic_functions(emitter: Emitter, written: set[int], again: bool) -> list[list[str]]:
@@ -170,6 +176,13 @@ def _run(loop: str) -> list[str]:
     return f"""def run(mem, phvs, buf, loop, inp, offsets, lengths, ports, cursor, count,
         out, out_offsets, out_lengths, out_ports, state, most, now, drop_port):
     phv = phvs
+    for k in range(cursor, count):
+        start = at64(offsets, k)
+        length = at64(lengths, k)
+        if start < 0 or length < 0 or length > at64(state, {_IN_BYTES}) - start:
+            return {OUTSIDE}
+        if length > at64(state, {LONGEST}):
+            return {NO_ROOM}
     done = cursor
     while done < count:
         start = at64(offsets, done)
@@ -177,7 +190,7 @@ def _run(loop: str) -> list[str]:
         end = start + length
         if at64(state, {_FRAMES}) + most > at64(state, {_MOST_FRAMES}):
             break
-        if at64(state, {_BYTES}) + most * (length + at64(state, {_GROWTH})) > at64(state, {_MOST_BYTES}):
+        if at64(state, {_BYTES}) + most * (length + at64(state, {GROWTH})) > at64(state, {_MOST_BYTES}):
             break
         port = at64(ports, done)
         done += 1
@@ -247,7 +260,7 @@ def _multicast(emitter: Emitter) -> list[str]:
 
 _AGAIN = f"{_SEND}, phvs, loop, source"
 _SESSION_BITS = 0x7FFF
-_WORK = 8  # int64 words of `state` for each waiting packet, from QUEUE on
+_WORK = 8  # int64 words of `state` for each waiting packet, from _QUEUE on
 _KIND, _SOURCE, _START, _END, _PAY, _WORD = range(6)
 
 
@@ -275,10 +288,10 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
     # a place in the queue, or -1 where one frame has caused too many passes
     k = at64(state, {_QUEUED})
     if k == {MOST_PASSES}:
-        set64(state, {_REFUSED}, at64(state, {_REFUSED}) + 1)
+        set64(state, {REFUSED}, at64(state, {REFUSED}) + 1)
         return -1
     set64(state, {_QUEUED}, k + 1)
-    at = {QUEUE} + {_WORK} * k
+    at = {_QUEUE} + {_WORK} * k
     set64(state, at + {_KIND}, kind)
     set64(state, at + {_SOURCE}, source)
     set64(state, at + {_START}, start)
@@ -337,8 +350,8 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
         put(phv, {RECIRCULATE}, U(0))
         n = stop - at
         start = at64(state, {_LOOPED})
-        if start + n > at64(state, {_LOOP_BYTES}):
-            set64(state, {_REFUSED}, at64(state, {_REFUSED}) + 1)
+        if start + n > at64(state, {LOOP_BYTES}):
+            set64(state, {REFUSED}, at64(state, {REFUSED}) + 1)
             return
         k = push(state, 0, 1, start, start + n, 0, U(0))
         if k >= 0:
@@ -425,7 +438,7 @@ pay = 0
 from_ingress({_AGAIN}, start, port, now, drop_port)
 head = 0
 while head < at64(state, {_QUEUED}):
-    at = {QUEUE} + {_WORK} * head
+    at = {_QUEUE} + {_WORK} * head
     row = phvs + {8 * emitter.phv_words} * (2 + head)
     head += 1
     source = at64(state, at + {_SOURCE})
