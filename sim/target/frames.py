@@ -11,6 +11,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
+# what generated code is told of a batch (int64): its arrays' addresses and how much they hold
+DATA, OFFSET, LENGTHS, PORTS, FRAMES, DATA_BYTES = range(6)
+
+
 def address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
@@ -31,7 +35,7 @@ class Frames:
     count: int = 0
     cursor: int = 0
     used: int = field(default=0)  # bytes of data
-    addresses: tuple[int, int, int, int] = field(init=False, repr=False)  # NumPy takes 4 us to tell one
+    place: int = field(init=False, repr=False)  # address of what generated code is told
 
     def __post_init__(self) -> None:
         arrays: list[np.ndarray[Any, Any]] = [self.data, self.offset, self.length, self.port]
@@ -39,7 +43,10 @@ class Frames:
         fits = all(a.dtype == k and a.flags.c_contiguous for a, k in zip(arrays, kinds, strict=True))
         if not fits or not self.length.size == self.port.size == self.offset.size:
             raise ValueError("frames need contiguous uint8 data and int64 numbers, one a frame")
-        self.addresses = (address(self.data), address(self.offset), address(self.length), address(self.port))
+        # once, since NumPy takes 4 us to tell an address
+        places = [address(a) for a in arrays]
+        self._told = np.array([*places, self.offset.size, self.data.size], dtype=np.int64)
+        self.place = address(self._told)
 
     @classmethod
     def allocate(cls, max_frames: int, max_bytes: int) -> Frames:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 
@@ -10,14 +11,18 @@ import numpy as np
 from switchreduce.sim.target import cache, ir
 from switchreduce.sim.target.codegen import Generated, generate
 from switchreduce.sim.target.emit_traffic import (
-    CALL_WORDS,
+    BUF,
     GROWTH,
     LONGEST,
+    LOOP,
     LOOP_BYTES,
+    MEM,
     MOST_PASSES,
     NO_ROOM,
     OUTSIDE,
+    PHVS,
     REFUSED,
+    RUN_PARAMETERS,
     STATE_WORDS,
 )
 from switchreduce.sim.target.frames import Frames, address
@@ -28,6 +33,7 @@ CPU_PORT = 510
 DROP_PORT = 511
 _MAX_PORT = 511  # v1model's ports have 9 bits
 _LONGEST_FRAME = 1 << 16  # bytes; more where a longer one comes
+_RUN = ctypes.CFUNCTYPE(*[ctypes.c_int64] * (1 + len(RUN_PARAMETERS)))
 
 
 class RegisterState:
@@ -102,7 +108,8 @@ class Switch:
     ):
         self.program, self.cpu_port, self.drop_port = program, cpu_port, drop_port
         self._generated: Generated = generate(program)
-        self._run = cache.compiled(self._generated.source, program.digest, progress).run
+        self._code = cache.compiled(self._generated.source, program.digest, progress)
+        self._run = _RUN(self._code.address("run"))
         layout = self._generated.layout
         self._lock = threading.RLock()
         self._mem: Memory = _aligned(layout.mem_words)
@@ -110,8 +117,9 @@ class Switch:
         rows = 2 + (MOST_PASSES if self._generated.again else 0)
         self._phvs = _aligned(rows * self._generated.phv_words)
         self._state = np.zeros(STATE_WORDS, dtype=np.int64)
+        self._state_place = address(self._state)
+        self._state[[MEM, PHVS]] = address(self._mem), address(self._phvs)
         self._state[GROWTH] = self._generated.header_bytes
-        self._state_address = address(self._state)
         self._make_room(_LONGEST_FRAME)
         self._groups: dict[int, Replicas] = {}
         self._sessions: dict[int, tuple[Replicas, int]] = {}
@@ -161,13 +169,10 @@ class Switch:
             most, state = self._most_frames(), self._state
             done = NO_ROOM
             while done == NO_ROOM:
-                state[:CALL_WORDS] = (
-                    *(outgoing.count, outgoing.used, outgoing.offset.size, outgoing.data.size),
-                    incoming.data.size,
-                )
+                state[:2] = outgoing.count, outgoing.used
                 done = self._run(
-                    *self._addresses, *incoming.addresses, incoming.cursor, incoming.count,
-                    *outgoing.addresses, self._state_address, most, now_us, self.drop_port,
+                    self._state_place, incoming.place, outgoing.place,
+                    incoming.cursor, incoming.count, most, now_us,
                 )  # fmt: skip
                 if done == NO_ROOM:
                     self._make_room(2 * int(incoming.length[: incoming.count].max()))
@@ -179,7 +184,7 @@ class Switch:
                 )
             incoming.cursor += done
             outgoing.count, outgoing.used = state[:2].tolist()
-            return int(done)
+            return done
 
     def _most_frames(self) -> int:
         return self._fan_out * (1 + MOST_PASSES if self._generated.again else 1)
@@ -190,11 +195,8 @@ class Switch:
         grown = longest + passes * self._generated.header_bytes
         self._buffer = np.zeros(self._generated.buffer_bytes + grown, dtype=np.uint8)
         self._loop = np.zeros(passes * grown, dtype=np.uint8)
-        self._state[LONGEST], self._state[LOOP_BYTES] = longest, self._loop.size
-        self._addresses = (
-            *(address(self._mem), address(self._phvs)),
-            *(address(self._buffer), address(self._loop)),
-        )
+        self._state[[BUF, LOOP]] = address(self._buffer), address(self._loop)
+        self._state[[LOOP_BYTES, LONGEST]] = self._loop.size, longest
 
     # ---------------------------------------------------------------------------------- groups and sessions
 
