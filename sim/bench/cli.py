@@ -19,6 +19,7 @@ PARTS = {
     "codec": ("switchreduce.sim.bench.codec", "what encoding and decoding cost, against reading the array"),
     "switch": ("switchreduce.sim.bench.switch", "the embedded switch and BMv2 with the same packets"),
     "wire": ("switchreduce.sim.bench.wire", "bits that a rank sends, against the entropy bound"),
+    "allreduce": ("switchreduce.sim.bench.allreduce.part", "whole calls against torch.distributed's Gloo"),
 }
 ALL = "all"
 LEAST_REPETITIONS = 7

@@ -1,9 +1,9 @@
 """Where the ranks of a measurement run, with a switch and a controller for them.
 
-On loopback, or each in a network namespace of its own. There, every rank has one link, shaped at both ends, to
-a Linux bridge, and both contenders use that same link: Gloo's ranks reach each other through the bridge, as
-through any Ethernet switch, and switchreduce's reach the embedded switch at the bridge's own address. Gloo is
-not sent through the embedded switch, which would bound it, and neither has links of its own.
+On loopback, or each in a network namespace of its own. There, every rank has one link, shaped at both ends,
+to a Linux bridge, and both contenders use that same link: Gloo's ranks reach each other through the bridge,
+as through any Ethernet switch, and switchreduce's reach the embedded switch at the bridge's own address. Gloo
+is not sent through the embedded switch, which would bound it, and neither has links of its own.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def namespaces(ranks: int, build: str, megabits: float) -> Iterator[Fabric]:
 
 
 def _bridge(star: Star) -> None:
-    """Connect the star's links in the switch's namespace by a Linux bridge, and let senders hand over segments
-    of up to 64 KiB, as cards do (TBF cuts them up before the link)."""
+    """Connect the star's links in the switch's namespace by a Linux bridge, and let senders hand over
+    segments of up to 64 KiB, as cards do (TBF cuts them up before the link)."""
     run(star.switch, "ip", "link", "add", BRIDGE, "type", "bridge")
     for outer, inner in star.links:
         for end in (outer, inner):

@@ -71,7 +71,10 @@ class Tally:
     begun: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     carried_by: str = ""  # the codec that the last call took
-    bytes_sent: int = 0  # of all counted calls
+    # of all counted calls:
+    cpu_seconds: float = 0.0  # of all threads of the rank's process
+    waits: int = 0  # times that the process gave up its core for something to happen
+    bytes_sent: int = 0
     packets_sent: int = 0
     retransmits: int = 0
     digest: str = ""  # of the result's bits
@@ -83,7 +86,9 @@ Tallies = dict[str, dict[str, Tally]]
 
 def write_tallies(tallies: Tallies) -> str:
     """One line of JSON."""
-    return json.dumps({case: {name: asdict(each) for name, each in by.items()} for case, by in tallies.items()})
+    return json.dumps(
+        {case: {name: asdict(each) for name, each in by.items()} for case, by in tallies.items()}
+    )
 
 
 def read_tallies(text: str) -> Tallies:

@@ -3,13 +3,14 @@
 python -m switchreduce.sim.bench.allreduce.rank PLAN.json RANK
 
 Before each call all ranks meet, so that none waits for another's copy. Every codec has a job of its own: what
-one learns about the network and the arrays does not help the next. Prints a line a repetition and, at the end,
-the tallies.
+one learns about the network and the arrays does not help the next. Prints a line a repetition and, at the
+end, the tallies.
 """
 
 from __future__ import annotations
 
 import hashlib
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -116,20 +117,26 @@ class Rank:
         self._everyone.allreduce(np.zeros(1, np.int32), codec="dense")
 
     def _measure(self, call: Call, array: np.ndarray, tally: Tally, counted: bool) -> None:
+        before = resource.getrusage(resource.RUSAGE_SELF)
         begun = time.monotonic()
         report = call(array)
         ended = time.monotonic()
+        after = resource.getrusage(resource.RUSAGE_SELF)
         if not counted:
             return
         tally.begun.append(begun)
         tally.ended.append(ended)
+        tally.cpu_seconds += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        tally.waits += after.ru_nvcsw - before.ru_nvcsw
         if report is not None:
             tally.carried_by = report.codec
             tally.bytes_sent += report.bytes_sent
             tally.packets_sent += report.packets_sent
             tally.retransmits += report.retransmits
 
-    def _check(self, case: Case, calls: dict[str, Call], tallies: dict[str, Tally], source: np.ndarray) -> None:
+    def _check(
+        self, case: Case, calls: dict[str, Call], tallies: dict[str, Tally], source: np.ndarray
+    ) -> None:
         """One call of each contender whose result is looked at: digests for the driver to compare, and the
         distance to Gloo's float32 sum."""
         gloo_sum: np.ndarray | None = None
@@ -158,9 +165,9 @@ class Rank:
 def tolerance(largest: float, world_size: int) -> float:
     """How far two sums of ``world_size`` float32 up to ``largest`` may be apart.
 
-    Gloo rounds ``world_size`` - 1 partial sums, none above world_size * largest, by 2^-24 of it; the fixed-point
-    sum is rounded to float32 once, after half a quantum a rank, which is at most world_size * largest * 2^-29.
-    (world_size + 1) roundings cover that up to 32 ranks.
+    Gloo rounds ``world_size`` - 1 partial sums, none above world_size * largest, by 2^-24 of it; the
+    fixed-point sum is rounded to float32 once, after half a quantum a rank, which is at most world_size *
+    largest * 2^-29. (world_size + 1) roundings cover that up to 32 ranks.
     """
     return (world_size + 1) * world_size * largest * 2.0**-24
 

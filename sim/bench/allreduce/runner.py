@@ -27,7 +27,8 @@ from switchreduce.sim.bench.allreduce.plan import (
 from switchreduce.sim.processes import Process
 from switchreduce.sim.ranks import save_inputs
 
-RANK = (sys.executable, "-m", "switchreduce.sim.bench.allreduce.rank")
+RANK = "switchreduce.sim.bench.allreduce.rank"
+MEMORY = "switchreduce.sim.bench.allreduce.memory"
 START_TIMEOUT = 180.0  # s: many processes import torch at once, and numba loads what it compiled
 TURN_TIMEOUT = 180.0  # s for one call of each contender
 END_TIMEOUT = 30.0  # s
@@ -52,32 +53,30 @@ def save_case(name: str, arrays: Sequence[np.ndarray], contenders: Sequence[Cont
     return Case(name, str(place), tuple(contenders))
 
 
-def run_cases(
-    fabric: Fabric, cases: Sequence[Case], repetitions: int, say: Callable[[str], None]
-) -> Found:
+def run_cases(fabric: Fabric, cases: Sequence[Case], repetitions: int, say: Callable[[str], None]) -> Found:
     """Raises SwitchReduceError if a rank fails, stalls or gets another sum than the others."""
     uses_gloo = any(each.codec == GLOO for case in cases for each in case.contenders)
     with tempfile.TemporaryDirectory(prefix="switchreduce-") as name:
         folder = Path(name)
         store = str(folder / "gloo") if uses_gloo else ""
         plan = Plan(fabric.controller, len(fabric.places), store, tuple(cases), WARM_UP_TURNS, repetitions)
-        with running_ranks(fabric, plan, folder) as ranks:
+        path = folder / "plan.json"
+        plan.write(path)
+        with running_ranks(fabric, RANK, path) as ranks:
             follow(ranks, plan, say)
-            by_rank = [_finish(rank, ranks) for rank in ranks]
+            by_rank = [read_tallies(line) for line in last_lines(ranks)]
     return _gather(plan, by_rank)
 
 
 @contextmanager
-def running_ranks(fabric: Fabric, plan: Plan, folder: Path) -> Iterator[list[Process]]:
-    """A process a rank; they end with the block."""
-    path = folder / "plan.json"
-    plan.write(path)
+def running_ranks(fabric: Fabric, module: str, path: Path) -> Iterator[list[Process]]:
+    """A process a rank, which runs `python -m module path rank`; they end with the block."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(
                 Process(
-                    f"rank {rank}", str(path), str(rank),
-                    program=(*place, "env", f"GLOO_SOCKET_IFNAME={interface}", *RANK),
+                    f"rank {rank}", "-m", module, str(path), str(rank),
+                    program=(*place, "env", f"GLOO_SOCKET_IFNAME={interface}", sys.executable),
                 )
             )
             for rank, (place, interface) in enumerate(zip(fabric.places, fabric.interfaces, strict=True))
@@ -85,7 +84,10 @@ def running_ranks(fabric: Fabric, plan: Plan, folder: Path) -> Iterator[list[Pro
 
 
 def follow(ranks: Sequence[Process], plan: Plan, say: Callable[[str], None]) -> None:
-    """Wait for each repetition in its turn, so that a rank that hangs is noticed. Raises SwitchReduceError."""
+    """Wait for each repetition in its turn, so that a rank that hangs is noticed.
+
+    Raises SwitchReduceError.
+    """
     timeout = START_TIMEOUT
     for case in plan.cases:
         for turn in range(1 - plan.warm_up_turns, plan.repetitions + 1):
@@ -99,13 +101,16 @@ def follow(ranks: Sequence[Process], plan: Plan, say: Callable[[str], None]) -> 
                 say(line)
 
 
-def _finish(rank: Process, ranks: Sequence[Process]) -> Tallies:
-    try:
-        if rank.wait(TURN_TIMEOUT) == 0:
-            return read_tallies(rank.last_line)
-    except SwitchReduceError as error:
-        raise _explain(ranks, error) from None
-    raise _explain(ranks, SwitchReduceError(f"{rank.name} failed: {rank.last_line}"))
+def last_lines(ranks: Sequence[Process]) -> list[str]:
+    """What each rank said last, once all have ended. Raises SwitchReduceError if one failed."""
+    for rank in ranks:
+        try:
+            status = rank.wait(TURN_TIMEOUT)
+        except SwitchReduceError as error:
+            raise _explain(ranks, error) from None
+        if status:
+            raise _explain(ranks, SwitchReduceError(f"{rank.name} failed: {rank.last_line}"))
+    return [rank.last_line for rank in ranks]
 
 
 def _explain(ranks: Sequence[Process], error: SwitchReduceError) -> SwitchReduceError:
@@ -129,3 +134,11 @@ def _gather(plan: Plan, by_rank: Sequence[Tallies]) -> Found:
             if len(digests) > 1:
                 raise SwitchReduceError(f"{case.name}: the ranks' or the codecs' sums differ")
     return found
+
+
+def peak_memory(fabric: Fabric, case: Case, folder: Path) -> int:
+    """Bytes that the rank which took most held at its peak, beyond those before its array was there."""
+    path = folder / "memory.json"
+    Plan(fabric.controller, len(fabric.places), "", (case,), 0, 1).write(path)
+    with running_ranks(fabric, MEMORY, path) as ranks:
+        return max(map(int, last_lines(ranks)))
