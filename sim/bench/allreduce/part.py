@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from switchreduce.errors import UsageError
+from switchreduce.sim.bench.allreduce import profile
 from switchreduce.sim.bench.allreduce.fabric import Fabric, loopback, namespaces
 from switchreduce.sim.bench.allreduce.plan import GLOO, Case, Contender, Tally, seconds
 from switchreduce.sim.bench.allreduce.runner import (
@@ -39,6 +41,8 @@ SIZE, QUICK_SIZE = 16 << 20, 1 << 18  # coordinates, float32
 AUTO, FIXED = "auto", ("packed", "sketch", "dense")
 BUILD = "jumbo2048"  # for loopback, veth pairs and jumbo frames
 MEGABITS = 1000.0
+
+PROFILED_CALLS = 30
 
 # Scaling: links so slow that the network bounds the call and not the machine, on which all ranks share a few
 # cores; packets so small that a slow link's queue (50 ms) holds many.
@@ -102,7 +106,25 @@ def run(settings: Settings) -> list[Row]:
         absent = "a quick run leaves it out" if settings.quick else mininet_is_missing()
         rows += _shaped_rows(settings, absent)
         rows += _scaling_rows(settings, absent)
+        if settings.profile is not None:
+            _profile(settings, absent, settings.profile)
     return rows
+
+
+def _profile(settings: Settings, absent: str, path: Path) -> None:
+    places: dict[str, Callable[[], AbstractContextManager[Fabric]]] = {
+        "loopback": lambda: loopback(QUICK_RANKS if settings.quick else RANKS, BUILD)
+    }
+    if not absent:
+        places["1 Gbit/s"] = lambda: namespaces(RANKS, BUILD, MEGABITS)
+    bars = []
+    for place, start in places.items():
+        with start() as fabric:
+            for subject in _subjects(place, {}, settings.quick)[:2]:
+                settings.say(f"profile: {subject.name}")
+                bars += profile.profile(fabric, subject.name, subject.make(), PROFILED_CALLS, settings.say)
+    print(profile.format_bars(bars))
+    profile.draw(path, bars)
 
 
 def mininet_is_missing() -> str:

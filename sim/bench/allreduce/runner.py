@@ -83,14 +83,16 @@ def running_ranks(fabric: Fabric, module: str, path: Path) -> Iterator[list[Proc
         ]  # fmt: skip
 
 
-def follow(ranks: Sequence[Process], plan: Plan, say: Callable[[str], None]) -> None:
-    """Wait for each repetition in its turn, so that a rank that hangs is noticed.
+def follow(
+    ranks: Sequence[Process], plan: Plan, say: Callable[[str], None], last_turn: int | None = None
+) -> None:
+    """Wait for each repetition in its turn, up to ``last_turn``, so that a rank that hangs is noticed.
 
     Raises SwitchReduceError.
     """
     timeout = START_TIMEOUT
     for case in plan.cases:
-        for turn in range(1 - plan.warm_up_turns, plan.repetitions + 1):
+        for turn in range(1 - plan.warm_up_turns, (last_turn or plan.repetitions) + 1):
             line = turn_line(case, turn, plan)
             try:
                 ranks[0].wait_for(f"(?m)^{line}$", timeout)
