@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ BAR_INCHES = 0.55
 RANK_STAGES = {
     "scan": "scan, vote", "vote": "scan, vote",
     "quantise": "quantise",
-    "read": "index", "write": "index", "coordinates": "index",
+    "read": "index", "write": "index",
     "plan_packed": "plan, encode", "plan_sketch": "plan, encode", "plan_dense": "plan, encode",
     "encode": "plan, encode", "encode_values": "plan, encode",
     "decode": "decode", "_decode": "decode",
@@ -191,7 +192,7 @@ def draw(path: Path, bars: Sequence[Bar]) -> None:
     from matplotlib.figure import Figure
 
     stages = list(dict.fromkeys([*RANK_STAGES.values(), *SWITCH_STAGES.values(), REST, WAITING]))
-    colours = {stage: colormaps["tab20"](number) for number, stage in enumerate(stages)}
+    colours: dict[str, Any] = {stage: colormaps["tab20"](number) for number, stage in enumerate(stages)}
     colours |= {REST: "grey", WAITING: "#eeeeee"}
     figure = Figure(figsize=(10, 2 + BAR_INCHES * len(bars)), layout="constrained")
     axes = figure.subplots()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ MEMORY = "switchreduce.sim.bench.allreduce.memory"
 START_TIMEOUT = 180.0  # s: many processes import torch at once, and numba loads what it compiled
 TURN_TIMEOUT = 180.0  # s for one call of each contender
 END_TIMEOUT = 30.0  # s
+LOOK_INTERVAL = 1.0  # s between looks at whether all ranks still run
+FAILURE_PATIENCE = 3.0  # s for the rank that failed first to end, after others have noticed
 WARM_UP_TURNS = 3  # in which `auto` learns what the network and the arrays are like, and windows open
 
 Found = dict[str, dict[str, list[Tally]]]
@@ -47,8 +50,7 @@ def gloo_is_missing() -> str:
 
 def save_case(name: str, arrays: Sequence[np.ndarray], contenders: Sequence[Contender], folder: Path) -> Case:
     """The case, with the ranks' arrays in a folder of their own under ``folder``."""
-    place = folder / name.replace(" ", "-")
-    place.mkdir()
+    place = Path(tempfile.mkdtemp(dir=folder))
     save_inputs(list(arrays), place)
     return Case(name, str(place), tuple(contenders))
 
@@ -94,13 +96,22 @@ def follow(
     for case in plan.cases:
         for turn in range(1 - plan.warm_up_turns, (last_turn or plan.repetitions) + 1):
             line = turn_line(case, turn, plan)
-            try:
-                ranks[0].wait_for(f"(?m)^{line}$", timeout)
-            except SwitchReduceError as error:
-                raise _explain(ranks, error) from None
+            _wait_for(f"(?m)^{line}$", ranks, timeout)
             timeout = TURN_TIMEOUT
             if turn > 0:
                 say(line)
+
+
+def _wait_for(pattern: str, ranks: Sequence[Process], timeout: float) -> None:
+    """Until rank 0 says it. Raises SwitchReduceError once a rank has ended or ``timeout`` s have passed."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            ranks[0].wait_for(pattern, min(LOOK_INTERVAL, max(0.0, end - time.monotonic())))
+            return
+        except SwitchReduceError as error:
+            if time.monotonic() >= end or not all(rank.running for rank in ranks):
+                raise _explain(ranks, error) from None
 
 
 def last_lines(ranks: Sequence[Process]) -> list[str]:
@@ -117,9 +128,12 @@ def last_lines(ranks: Sequence[Process]) -> list[str]:
 
 def _explain(ranks: Sequence[Process], error: SwitchReduceError) -> SwitchReduceError:
     """The error of a rank that failed by itself, rather than of one that missed it."""
-    for rank in ranks:
-        if not rank.running and rank.wait(END_TIMEOUT) not in (0, OTHERS_FAILED):
-            return SwitchReduceError(f"{rank.name} failed: {rank.last_line or 'no word'}")
+    end = time.monotonic() + FAILURE_PATIENCE
+    while time.monotonic() < end:
+        for rank in ranks:
+            if not rank.running and rank.wait(END_TIMEOUT) not in (0, OTHERS_FAILED):
+                return SwitchReduceError(f"{rank.name} failed: {rank.last_line or 'no word'}")
+        time.sleep(LOOK_INTERVAL / 10)
     return error
 
 
