@@ -163,7 +163,7 @@ def _loopback_rows(settings: Settings) -> list[Row]:
         results = _measure(fabric, subjects, settings)
         memory = _memory_row(fabric, subjects[0], settings)
     note = f"{ranks} ranks over loopback, {DENSITY:.0%} non-zero unless recorded, build {BUILD}"
-    return [*_rows(subjects, results, note), memory]
+    return [*compare(subjects, results, note), memory]
 
 
 def _shaped_rows(settings: Settings, absent: str) -> list[Row]:
@@ -179,7 +179,7 @@ def _shaped_rows(settings: Settings, absent: str) -> list[Row]:
         f"{RANKS} ranks in network namespaces, a link of 1 Gbit/s each (TBF, both ways), both over the same "
         f"links, {DENSITY:.0%} non-zero unless recorded, build {BUILD}"
     )
-    return _rows(subjects, results, note)
+    return compare(subjects, results, note)
 
 
 def _measure(fabric: Fabric, subjects: Sequence[Subject], settings: Settings) -> Results:
@@ -203,7 +203,8 @@ def _by_codec(found: Found, cases: Sequence[Case]) -> Found:
     }
 
 
-def _rows(subjects: Sequence[Subject], results: Results, note: str) -> list[Row]:
+def compare(subjects: Sequence[Subject], results: Results, note: str) -> list[Row]:
+    """The rows of ``subjects``."""
     rows = []
     for subject in subjects:
         place = Compared(results, subject.name, note)

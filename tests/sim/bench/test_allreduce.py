@@ -26,7 +26,7 @@ from switchreduce.sim.bench.allreduce.plan import (
     write_tallies,
 )
 from switchreduce.sim.bench.allreduce.rank import tolerance
-from switchreduce.sim.bench.measure import Settings
+from switchreduce.sim.bench.rows import Target
 from switchreduce.sim.mininet.library import require_mininet
 from tests.sim.bench.test_parts import rows_of
 from tests.waiting import eventually
@@ -54,14 +54,20 @@ def test_every_row_is_there_and_the_sums_agree_with_gloo(tmp_path):
     assert all(row["missing"] == "a quick run leaves it out" for row in rows.values())
 
 
-def test_rows_without_a_reference_say_what_is_missing(monkeypatch):
-    monkeypatch.setattr(part, "gloo_is_missing", lambda: "Gloo: there is no torch")
-    monkeypatch.setattr(part, "FIXED", ("packed",))
-    rows = {row.name: row for row in part.run(Settings(quick=True, repetitions=7))}
-    row = rows["loopback alike: auto / Gloo"]
-    assert (row.ratio, row.reference, row.missing) == (None, None, "Gloo: there is no torch")
-    assert row.value is not None
-    assert rows["loopback alike: auto / best fixed, packed"].ratio is not None
+def test_rows_without_a_reference_say_what_is_missing():
+    def of(codec_seconds):
+        return [Tally(begun=[0.0] * 7, ended=[codec_seconds] * 7, packets_sent=7)]
+
+    found = {"here": {"auto": of(1.0), "packed": of(0.5), "sketch": of(2.0), "dense": of(4.0)}}
+    results = part.Results(found, {GLOO: "Gloo: there is no torch"}, {"here": 1_000_000})
+    subject = part.Subject("here", lambda: [], over_gloo=Target(1), over_dense=Target(2))
+    rows = {row.name: row for row in part.compare([subject], results, "")}
+    missed = rows["here: auto / Gloo"]
+    assert (missed.value, missed.ratio, missed.met) == (1.0, None, None)
+    assert missed.missing == "Gloo: there is no torch"
+    assert (rows["here: auto / dense"].ratio, rows["here: auto / dense"].met) == (4, True)
+    best = rows["here: auto / best fixed, packed"]
+    assert (best.ratio, best.met) == (0.5, False)
 
 
 def test_gloo_is_missed_where_there_is_no_torch(monkeypatch):
@@ -130,16 +136,8 @@ def test_a_rank_that_dies_ends_the_others_and_the_run(two_ranks, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_running(tmp_path, number):
-    command = [
-        sys.executable,
-        "-m",
-        "switchreduce.cli",
-        "bench",
-        "allreduce",
-        "--repetitions",
-        "5000",
-        "--quick",
-    ]
+    command = [sys.executable, "-m", "switchreduce.cli"]
+    command += ["bench", "allreduce", "--quick", "--repetitions", "5000"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)}
     ) as process:
