@@ -42,7 +42,7 @@ AUTO, FIXED = "auto", ("packed", "sketch", "dense")
 BUILD = "jumbo2048"  # for loopback, veth pairs and jumbo frames
 MEGABITS = 1000.0
 
-PROFILED_CALLS = 30
+PROFILED_CALLS = 15
 
 # Scaling: links so slow that the network bounds the call and not the machine, on which all ranks share a few
 # cores; packets so small that a slow link's queue (50 ms) holds many.

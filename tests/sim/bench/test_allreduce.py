@@ -134,8 +134,7 @@ def test_a_rank_that_dies_ends_the_others_and_the_run(two_ranks, tmp_path):
         runner.run_cases(two_ranks, [case], 7, quiet)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing_running(tmp_path, number):
+def test_ctrl_c_leaves_nothing_running(tmp_path):
     command = [sys.executable, "-m", "switchreduce.cli"]
     command += ["bench", "allreduce", "--quick", "--repetitions", "5000"]
     with subprocess.Popen(
@@ -147,9 +146,9 @@ def test_a_signal_leaves_nothing_running(tmp_path, number):
                 break
         started = descendants(process.pid)
         assert len(started) >= 2 + RANKS  # switch, controller and ranks
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         process.stderr.read()
-        assert process.wait(60) == 128 + number
+        assert process.wait(60) == 128 + signal.SIGINT
     eventually(lambda: not any(map(is_running, started)))
     assert list(tmp_path.iterdir()) == []
 
