@@ -40,25 +40,23 @@ RATE = 200  # samples a second
 END_TIMEOUT = 30.0  # s for py-spy to write its file
 BAR_INCHES = 0.55
 
-# Stage by the name of a function in the stack, the innermost that is here; what none names is REST.
+# Stage by module and function: the innermost of the stack that is here counts; what none names is REST.
 RANK_STAGES = {
-    "scan": "scan, vote", "vote": "scan, vote",
-    "quantise": "quantise",
-    "read": "index", "write": "index",
-    "plan_packed": "plan, encode", "plan_sketch": "plan, encode", "plan_dense": "plan, encode",
-    "encode": "plan, encode", "encode_values": "plan, encode",
-    "decode": "decode", "_decode": "decode",
-    "write_back": "copy to the array",
-    "datagrams_to_send": "slot engine", "receive_datagrams": "slot engine", "next_deadline": "slot engine",
-    "handle_timer": "slot engine", "allocate": "slot engine", "queue": "slot engine",
-    "release": "slot engine",
-    "send": "socket send", "receive": "socket receive",
+    "stream.scan": "scan, vote", "planner.vote": "scan, vote",
+    "blocks._quantise": "quantise",
+    "index.write": "index", "index.read": "index",
+    "plan.plan_packed": "plan, encode", "plan.plan_sketch": "plan, encode", "plan.plan_dense": "plan, encode",
+    "encoding.encode": "plan, encode", "encoding.encode_values": "plan, encode",
+    "results.collect": "decode, write", "stream.write_back": "decode, write",
+    "engine.allocate": "slot engine", "engine.queue": "slot engine", "engine.release": "slot engine",
+    "engine.datagrams_to_send": "slot engine", "engine.receive_datagrams": "slot engine",
+    "engine.next_deadline": "slot engine", "engine.handle_timer": "slot engine",
+    "udp.send": "socket send", "udp.receive": "socket receive",
 }  # fmt: skip
 SWITCH_STAGES = {
-    "_receive_slots": "socket receive", "receive": "frames in",
-    "process_batch": "P4 program",
-    "send": "frames out", "_dispatch": "frames out",
-    "_deliver": "socket send",
+    "udp._receive_slots": "socket receive", "udp.receive": "frames in",
+    "switch.process_batch": "P4 program",
+    "dataplane._dispatch": "frames out", "udp._deliver": "socket send",
 }  # fmt: skip
 REST, WAITING = "rest", "waiting"
 CALL = "_measure"  # what is in the stack of a rank while it makes a call that counts
@@ -161,9 +159,11 @@ def stage_counts(stacks: str, table: Mapping[str, str], within: str) -> Counter[
 
 def _stage(frames: list[str], table: Mapping[str, str]) -> str:
     for frame in reversed(frames):
-        function = frame.partition(" (")[0].rpartition(".")[2]  # Python 3.11 and later name the class too
-        if function in table:
-            return table[function]
+        function, _, place = frame.partition(" (")
+        # Python 3.11 and later name the class too
+        name = f"{Path(place.partition(':')[0]).stem}.{function.rpartition('.')[2]}"
+        if name in table:
+            return table[name]
     return REST
 
 
