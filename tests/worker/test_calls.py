@@ -16,7 +16,7 @@ from switchreduce.errors import NonFiniteError, SumOverflowError, SwitchReduceEr
 from switchreduce.p4.builds import load_build
 from switchreduce.sim.network import VirtualNetwork
 from switchreduce.worker import collective
-from switchreduce.worker.agreement import Disagreement, Refused
+from switchreduce.worker.agreement import Disagreement, Refused, Way
 from switchreduce.worker.caller import Caller
 from switchreduce.worker.calls import CODECS, arrays_of, describe_call
 from switchreduce.worker.codec import exact_allreduce, plan_blind, rounded_allreduce
@@ -324,3 +324,34 @@ def test_nonfinite_values_propagate_as_in_a_float_sum(job, data, codec, dtype):
 def test_ranks_that_treat_nonfinite_values_differently_are_told(job):
     outcomes = job.call([np.ones(5, np.float32) for _ in range(3)], specs={1: {"nonfinite": "propagate"}})
     assert [type(outcome) for outcome in outcomes] == [Disagreement] * 3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("magnitude", [1e-40, 1e-6, 6e4])
+def test_what_numpy_does_about_floating_point_errors_is_the_callers_business(job, dtype, magnitude):
+    """np.seterr(all="raise") on a rank: underflow on the way is no reason to leave the others alone."""
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    rng = np.random.default_rng(6)
+    for codec in CODECS:
+        for nonfinite in ("raise", "propagate"):
+            arrays = [(rng.uniform(-1, 1, 500) * magnitude).astype(dtype) for _ in range(3)]
+            if nonfinite == "propagate":
+                arrays[1][3:6] = [np.nan, np.inf, -np.inf]
+            with np.errstate(all="raise"):
+                outcomes = job.call(arrays, "mean", codec, nonfinite=nonfinite)
+            assert all(isinstance(outcome, Outcome) for outcome in outcomes)
+            assert arrays[0].tobytes() == arrays[2].tobytes()
+
+
+def test_the_codec_that_is_reported_is_the_one_that_carried_the_values(job):
+    """The values travel the foreseen way although the votes have turned meanwhile."""
+    for votes in (("dense", 0), ("packed", 0)):
+        for caller in job.callers:
+            caller._planner.vote = lambda *_, votes=votes: (Way(votes[0]), 1)
+        arrays = [np.zeros(5000, np.float32) for _ in range(3)]
+        for array in arrays:
+            array[7] = 1.0
+        outcomes = job.call(arrays)
+        carried = "packed" if outcomes[0].unions else "dense"
+        assert outcomes[0].agreed.way.codec == carried

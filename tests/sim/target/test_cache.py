@@ -67,3 +67,19 @@ def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.Mon
         cache.compiled(source, "digest", said.append)
     assert path.read_bytes() == content
     assert len([line for line in said if line.startswith("compiled")]) == 2
+
+
+def test_without_a_home_it_compiles_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user that no passwd file knows, and no HOME."""
+    from switchreduce.sim.target import cache
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    said: list[str] = []
+    source = "def run(state, incoming, outgoing, cursor, count, most, now):\n    return cursor + 1\n"
+    code = cache.compiled(source, "digest", said.append)
+    assert ctypes.CFUNCTYPE(*[ctypes.c_int64] * 8)(code.address("run"))(0, 0, 0, 41, 0, 0, 0) == 42
+    assert any("cannot keep compiled programs" in line for line in said)

@@ -222,3 +222,27 @@ def test_reference_rounds_like_the_hardware():
             expected = bits_list(values.astype(dtype))
         assert [rounded_bits(Fraction(value), dtype) for value in values] == expected
     assert find_union([np.array([5], np.uint32)], 3).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_scan_has_room_for_a_value_that_becomes_zero_meanwhile(monkeypatch, dtype):
+    """Another thread may clear a value between the look whether it is zero and the look at its bits. A mask
+    that takes -0.0 for a value shows the loop the same."""
+    from switchreduce.worker.codec import exact_scale
+
+    sizes = []
+
+    def survey(bits, mask, precision, exponent_bits, starts, ends):
+        sizes.append(starts.size)
+        guarded = np.zeros(starts.size + 128, np.int64)
+        everything = mask | ~mask
+        inside = guarded[: starts.size]
+        real(bits, everything, precision, exponent_bits, inside, ends)
+        assert not guarded[starts.size :].any(), "written behind the array's end"
+        starts[:] = inside
+        return real(bits, mask, precision, exponent_bits, starts, ends)
+
+    real = exact_scale.survey
+    monkeypatch.setattr(exact_scale, "survey", survey)
+    codec.scan_exact(np.full(40, -0.0, dtype), 2)
+    assert sizes
