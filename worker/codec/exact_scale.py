@@ -37,6 +37,7 @@ EXACT_KEYS = 3  # a block
 
 _COUNT_UNIT = 16  # so that a block of up to 2**22 non-zeros leaves 13 bits
 _DIGIT_UNITS = 32  # a digit index costs one of these a limb and coordinate: a bit of a lane's 32
+_RACED = 65  # counts that `survey` may touch: the lowest bit of a value that another thread just cleared is "64"
 _FLAT_LIMBS = 4  # up to here, another round trip costs more than the empty parts of a digit index
 
 
@@ -59,8 +60,9 @@ def scan_exact(x: NDArray[Any], world_size: int, block: int = BLOCK) -> ExactSca
     digit_bits = digit_bits_for(world_size)
     keys = np.zeros((EXACT_KEYS, block_count(x.size, block)), np.uint32)
     mask = form.bits_type(np.iinfo(form.bits_type).max >> 1)
-    starts = np.empty(form.positions + 2, np.int64)  # NaN and infinity reach one position further
-    ends = np.empty(form.positions + 2, np.int64)
+    room = max(form.positions + 2, _RACED)  # NaN and infinity reach one position further
+    starts = np.empty(room, np.int64)
+    ends = np.empty(room, np.int64)
     for number in range(keys.shape[1]):
         part = bits[number * block : (number + 1) * block]
         count = survey(part, mask, form.precision, form.exponent_bits, starts, ends)
