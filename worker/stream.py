@@ -177,12 +177,12 @@ def widen(half: np.ndarray) -> np.ndarray:
 def narrow(wide: np.ndarray, half: np.ndarray) -> None:
     """Round float64 to float16 or bfloat16, to nearest, ties to even, once; beyond the dtype to infinity."""
     if half.dtype.name != "bfloat16":
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             half[...] = wide
         return
     # By way of float32 rounded to odd, which keeps what the second rounding needs to know of the bits that
     # fell off (Boldo & Melquiond, "When double rounding is odd", 2005).
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         nearest = wide.astype(np.float32)
     back = nearest.astype(np.float64)
     bits = nearest.view(np.uint32)

@@ -121,7 +121,8 @@ class BlockScale:
         if self.dtype.kind == "i":
             return bits_type(0)
         # rint(|x| * 2**shift) is 0 up to and including |x| = 2**(-shift - 1), half a quantum: ties go to even
-        half = np.ldexp(self.dtype.type(1), -self.shift - 1)
+        with np.errstate(under="ignore"):  # whatever the caller has set
+            half = np.ldexp(self.dtype.type(1), -self.shift - 1)
         return np.asarray(half, self.dtype).view(bits_type)[()]
 
     @property
