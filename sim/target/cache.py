@@ -6,6 +6,7 @@ the processor; the file starts with a hash of the rest, so that a damaged one is
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -26,9 +27,17 @@ _HASH_BYTES = hashlib.sha256().digest_size
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/switchreduce, or ~/.cache/switchreduce."""
+    """$XDG_CACHE_HOME/switchreduce, or ~/.cache/switchreduce.
+
+    Raises OSError for a user without a home.
+    """
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "switchreduce"
+    if root:
+        return Path(root) / "switchreduce"
+    try:
+        return Path.home() / ".cache" / "switchreduce"
+    except RuntimeError:  # no HOME, and a user that the system does not know
+        raise FileNotFoundError(errno.ENOENT, "this user has no home: set XDG_CACHE_HOME") from None
 
 
 def generator_digest() -> str:
@@ -43,8 +52,7 @@ def generator_digest() -> str:
 def compiled(source: str, program_digest: str, progress: Progress | None) -> Loaded:
     """The machine code of a generated text; from the cache where a former run left it there."""
     name = "program_" + hashlib.sha256((program_digest + generator_digest()).encode()).hexdigest()[:24]
-    path = cache_folder() / f"{name}.o"
-    object_file = _read(path)
+    object_file = _read(name)
     if object_file is None:
         if progress:
             progress("compiling the P4 program for this machine (once; kept for later runs)")
@@ -54,25 +62,30 @@ def compiled(source: str, program_digest: str, progress: Progress | None) -> Loa
         if progress:
             progress(f"compiled the P4 program in {time.perf_counter() - started:.1f} s")
         try:
-            _write(path, object_file)
+            _write(name, object_file)
         except OSError as fault:
             if progress:
-                reason = f"cannot keep compiled programs in {path.parent} ({fault.strerror})"
-                progress(f"{reason}: each start compiles anew")
+                where = f" in {fault.filename}" if fault.filename else ""
+                progress(f"cannot keep compiled programs{where} ({fault.strerror}): each start compiles anew")
     return Loaded(object_file)
 
 
-def _read(path: Path) -> bytes | None:
+def _path(name: str) -> Path:
+    return cache_folder() / f"{name}.o"
+
+
+def _read(name: str) -> bytes | None:
     try:
-        content = path.read_bytes()
+        content = _path(name).read_bytes()
     except OSError:
         return None
     object_file = content[_HASH_BYTES:]
     return object_file if hashlib.sha256(object_file).digest() == content[:_HASH_BYTES] else None
 
 
-def _write(path: Path, object_file: bytes) -> None:
+def _write(name: str, object_file: bytes) -> None:
     """In one step, so that a process that starts at the same moment sees the whole file or none."""
+    path = _path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     with os.fdopen(handle, "wb") as f:
