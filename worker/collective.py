@@ -61,6 +61,7 @@ class Outcome:
     agreed: Agreed
     pieces: tuple[Piece, ...]
     unions: dict[int, int]  # by start of a piece: coordinates that are not zero on some rank
+    codec: str  # that carried the values: the foreseen one, though the ranks' votes may have turned meanwhile
 
     @property
     def union(self) -> int:
@@ -111,7 +112,9 @@ class Call:
         for piece in pieces:
             if piece.is_empty:
                 self.sender.empty(piece)
+        carrier = agreed.way.codec
         if begun and self.foreseen is not None and pieces == self.foreseen.pieces:
+            carrier = self.foreseen.agreed.way.codec
             yield from run_blocks((), begun)
         else:
             yield from self._discard(begun)
@@ -124,7 +127,7 @@ class Call:
             raise SumOverflowError(
                 f"the sum at index {index}{which} does not fit {self.spec.dtype}; no array was changed"
             )
-        return Outcome(agreed, pieces, dict(self.sender.unions))
+        return Outcome(agreed, pieces, dict(self.sender.unions), carrier)
 
     def _pieces(self, agreed: Agreed) -> Iterator[Piece]:
         if agreed.way.codec == "exact":

@@ -229,7 +229,7 @@ class Communicator:
         seconds, packets = self._network_seconds, self._engine.stats.sent
         outcome = self._run_or_explain(self._caller.steps(call), spec, None)
         self._caller.learn(call, outcome, self._network_seconds - seconds, self._engine.stats.sent - packets)
-        return outcome.agreed.way.codec
+        return str(outcome.codec)
 
     def _run_or_explain(
         self, steps: Generator[Segment | None, None, Any], spec: CallSpec, problem: SwitchReduceError | None

@@ -37,7 +37,7 @@ EXACT_KEYS = 3  # a block
 
 _COUNT_UNIT = 16  # so that a block of up to 2**22 non-zeros leaves 13 bits
 _DIGIT_UNITS = 32  # a digit index costs one of these a limb and coordinate: a bit of a lane's 32
-_RACED = 65  # counts that `survey` may touch: the lowest bit of a value that another thread just cleared is "64"
+_RACED = 65  # `survey` finds the lowest bit of a value that another thread has just cleared at 64
 _FLAT_LIMBS = 4  # up to here, another round trip costs more than the empty parts of a digit index
 
 
