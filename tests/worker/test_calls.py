@@ -348,9 +348,9 @@ def test_what_numpy_does_about_floating_point_errors_is_the_callers_business(job
 def test_the_codec_that_is_reported_is_the_one_that_carried_the_values(job, monkeypatch):
     """The values travel the foreseen way although the votes have turned meanwhile."""
     carried = []
-    for name in ("dense", "packed"):
+    for name, real in (("dense", PieceSender.dense), ("packed", PieceSender.packed)):
 
-        def send(self, *how, name=name, real=getattr(PieceSender, name)):
+        def send(self, *how, name=name, real=real):
             carried.append(name)
             return real(self, *how)
 
