@@ -29,10 +29,15 @@ class CallSpec:
     op: str
     codec: str
     nonfinite: str = "raise"
+    flushing: bool = False  # this thread's floating point takes subnormals for 0: its results could differ
 
     def __str__(self) -> str:
         shapes = str(self.shapes[0]) if len(self.shapes) == 1 else f"[{', '.join(map(str, self.shapes))}]"
-        how = f"with codec {self.codec}" + (", NaN and infinity too," if self.nonfinite != "raise" else "")
+        how = f"with codec {self.codec}"
+        if self.nonfinite != "raise":
+            how += ", NaN and infinity too,"
+        if self.flushing:
+            how += ", subnormals flushed to zero (by torch.set_flush_denormal or a library's -ffast-math),"
         return f"{self.op} of {self.dtype} {shapes} {how} as call {self.number}"
 
     @property
@@ -42,7 +47,9 @@ class CallSpec:
 
     def fingerprint(self) -> np.ndarray:
         """uint32 (2,)."""
-        return np.frombuffer(hashlib.blake2b(str(self).encode(), digest_size=8).digest(), np.uint32)
+        return np.frombuffer(
+            hashlib.blake2b(str(self).encode(errors="replace"), digest_size=8).digest(), np.uint32
+        )
 
 
 def arrays_of(x: Arrays) -> list[Any]:
@@ -54,7 +61,14 @@ def describe_call(number: int, arrays: list[Any], op: str, codec: str, nonfinite
     """What the ranks compare, for anything that a caller may pass."""
     names = {str(a.dtype) if isinstance(a, np.ndarray) else type(a).__name__ for a in arrays}
     shapes = tuple(a.shape if isinstance(a, np.ndarray) else () for a in arrays)
-    return CallSpec(number, " and ".join(sorted(names)), shapes, op, codec, nonfinite)
+    return CallSpec(number, " and ".join(sorted(names)), shapes, op, codec, nonfinite, flushes_subnormals())
+
+
+def flushes_subnormals() -> bool:
+    """Whether this thread's processor takes subnormals for 0, as operands or as results (x86: MXCSR)."""
+    with np.errstate(all="ignore"):
+        tiny = np.array([2.0**-126, 2.0**-149], np.float32) * np.array([0.5, 2.0**30], np.float32)
+    return bool((tiny == 0).any())
 
 
 def check_arguments(x: Any, spec: CallSpec) -> SwitchReduceError | None:
@@ -75,7 +89,7 @@ def check_arguments(x: Any, spec: CallSpec) -> SwitchReduceError | None:
         ("codec", spec.codec, CODECS),
         ("nonfinite", spec.nonfinite, NONFINITE),
     ):
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             return UsageError(f"{name} {value!r} is unknown: choose from {', '.join(known)}")
     if spec.op == "mean" and arrays[0].dtype.kind == "i":
         return UsageError("the mean of integers is not an integer: use op='sum' or a float array")

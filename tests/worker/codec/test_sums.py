@@ -1,6 +1,5 @@
 """Decoding lanes that are not what they should be, and the arguments of encode and decode."""
 
-import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -156,35 +155,3 @@ assert variants() == before, (before, variants())
 def test_nothing_compiles_after_warm_up():
     root = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", AFTER_WARM_UP], cwd=root, check=True)
-
-
-_FLUSHING = """
-import ctypes, mmap
-import numpy as np
-from switchreduce.worker import codec
-
-# ldmxcsr of the argument: what torch.set_flush_denormal and libraries built with -ffast-math do
-page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-page.write(bytes.fromhex("4883ec08893c240fae14244883c408c3"))
-set_mode = ctypes.CFUNCTYPE(None, ctypes.c_uint)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
-x = np.array([1e-40, 3e-39, 1e-38, 2e-38], np.float32)
-results = []
-for mode in (0x1F80, 0x1F80 | 0x8040):
-    set_mode(mode)
-    scale = codec.BlockScale.from_key(np.float32, codec.scan(x).keys[0], 2)
-    plan = codec.plan_dense(x.size)
-    lanes = np.zeros(x.size, np.uint32)
-    codec.encode_values(x, scale, lanes)
-    out = np.zeros(x.size, np.float32)
-    codec.decode(np.array([10, 1 << 20, 1 << 24, 1 << 29], np.uint32), plan, scale, out)
-    set_mode(0x1F80)
-    results.append((lanes.tobytes(), out.tobytes()))
-assert results[0] == results[1]
-"""
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets a register of x86")
-def test_a_processor_that_flushes_subnormals_computes_the_same():
-    """Whether it does can differ from rank to rank, and the results must not."""
-    root = Path(__file__).parents[3]
-    subprocess.run([sys.executable, "-c", _FLUSHING], cwd=root, check=True, timeout=100)
