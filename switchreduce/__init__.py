@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -34,4 +35,6 @@ def __getattr__(name: str) -> Any:
         from switchreduce.worker import communicator
 
         return getattr(communicator, name)
+    if name == "torch":  # the module of this package, which needs PyTorch
+        return importlib.import_module("switchreduce.torch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
