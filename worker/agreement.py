@@ -13,13 +13,15 @@ from switchreduce.worker.codec import FLAT, SHAPES, Shape
 from switchreduce.worker.pipeline import Steps, chunks_for
 from switchreduce.worker.transport.engine import Op, Segment, SlotEngine
 
-# Lanes of the chunk: the fingerprint's two words, their complements, 1 if this rank refuses, its votes.
+# Lanes of the chunk: the fingerprint's two words, their complements, 1 if this rank refuses, its votes, 1 if
+# it has values that are not finite.
 FINGERPRINT = slice(0, 2)
 COMPLEMENT = slice(2, 4)
 REFUSAL = 4
 WAY = 5
 NONZEROS = 6
-FIRST_KEY = 7
+NONFINITE = 7
+FIRST_KEY = 8
 
 _CODECS = ("packed", "sketch", "exact", "dense")  # by number in a vote
 
@@ -63,27 +65,37 @@ class Agreed:
     keys: np.ndarray  # uint32
     way: Way
     nonzeros: int  # of the rank that has most, as it estimates them
+    nonfinite: bool  # some rank has NaN or infinity
 
 
-def offer(
-    engine: SlotEngine, spec: CallSpec, keys: np.ndarray, way: Way, nonzeros: int, refusal: bool = False
-) -> Segment:
-    """Queue the first chunk of a call, with what this rank has to say; `settle` takes the answer."""
+@dataclass(frozen=True)
+class Offer:
+    """What a rank says in the first chunk of a call."""
+
+    keys: np.ndarray  # uint32, of its stream's blocks
+    way: Way
+    nonzeros: int = 0
+    nonfinite: bool = False
+
+
+def propose(engine: SlotEngine, spec: CallSpec, offer: Offer, refusal: bool = False) -> Segment:
+    """Queue the first chunk of a call; `settle` takes the answer."""
     head = _allocate(engine, 1)
     lanes = head.lanes.reshape(-1)
     lanes[FINGERPRINT] = spec.fingerprint()
     lanes[COMPLEMENT] = ~lanes[FINGERPRINT]
     lanes[REFUSAL] = refusal
-    lanes[WAY] = way.number
-    lanes[NONZEROS] = nonzeros
+    lanes[WAY] = offer.way.number
+    lanes[NONZEROS] = offer.nonzeros
+    lanes[NONFINITE] = offer.nonfinite
     room = lanes.size - FIRST_KEY
-    lanes[FIRST_KEY : FIRST_KEY + min(keys.size, room)] = keys[:room]
+    lanes[FIRST_KEY : FIRST_KEY + min(offer.keys.size, room)] = offer.keys[:room]
     engine.queue(head)
     return head
 
 
 def settle(engine: SlotEngine, head: Segment, keys: np.ndarray) -> Generator[Segment | None, None, Agreed]:
-    """Wait for the answer to `offer` and return what the ranks agreed on.
+    """Wait for the answer to `propose` and return what the ranks agreed on.
 
     Raises Disagreement or Refused. Keys beyond the first chunk wait until the ranks agree: only then do all
     send as many.
@@ -93,7 +105,7 @@ def settle(engine: SlotEngine, head: Segment, keys: np.ndarray) -> Generator[Seg
     yield head
     agreed = bool((lanes[FINGERPRINT] == ~lanes[COMPLEMENT]).all())
     refused = bool(lanes[REFUSAL])
-    way, nonzeros = int(lanes[WAY]), int(lanes[NONZEROS])
+    way, nonzeros, nonfinite = int(lanes[WAY]), int(lanes[NONZEROS]), bool(lanes[NONFINITE])
     combined = lanes[FIRST_KEY : FIRST_KEY + keys.size].copy()
     engine.release(head)
     if refused:
@@ -108,13 +120,13 @@ def settle(engine: SlotEngine, head: Segment, keys: np.ndarray) -> Generator[Seg
         yield rest
         combined = np.concatenate([combined, lanes[: keys.size - room]])
         engine.release(rest)
-    return Agreed(combined, Way.from_number(way), nonzeros)
+    return Agreed(combined, Way.from_number(way), nonzeros, nonfinite)
 
 
 def refuse(engine: SlotEngine, spec: CallSpec) -> Steps:
     """Take part in a call only to say that this rank cannot make it. Raises Refused or Disagreement."""
-    nothing = np.zeros(0, np.uint32)
-    yield from settle(engine, offer(engine, spec, nothing, Way("packed"), 0, refusal=True), nothing)
+    nothing = Offer(np.zeros(0, np.uint32), Way("packed"))
+    yield from settle(engine, propose(engine, spec, nothing, refusal=True), nothing.keys)
 
 
 def _allocate(engine: SlotEngine, chunks: int) -> Segment:

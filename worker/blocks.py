@@ -19,7 +19,7 @@ from switchreduce.worker.codec import (
     Workspace,
 )
 from switchreduce.worker.pipeline import Block, allocate
-from switchreduce.worker.stream import Stream, narrow
+from switchreduce.worker.stream import Marks, Stream, narrow
 from switchreduce.worker.transport.engine import Op, Segment, SlotEngine
 
 
@@ -128,6 +128,21 @@ class BlockSender:
         lanes = lanes_of(segment, plan.lanes)
         codec.compose(lanes, plan, union, scale, self.out[start:stop], self.op, self.workspace)
         self.release(segment)
+
+    def nonfinite(self, start: int, stop: int, marks: Marks) -> Block:
+        """What is NaN or infinite on some rank, once the block's values are there: two indexes behind each
+        other, of what is +inf or NaN and of what is -inf or NaN, since both together are NaN."""
+        size = stop - start
+        index = np.zeros(codec.index_lanes(2 * size), np.uint32)
+        for coordinates, offset in ((marks.up, 0), (marks.down, size)):
+            bits = coordinates[(coordinates >= start) & (coordinates < stop)] - start + offset
+            np.bitwise_or.at(index, bits // 32, (1 << bits % 32).astype(np.uint32))
+        union = yield from self._find_union(index, 2 * size, codec.SHAPES[0])
+        up, down = union[union < size], union[union >= size] - np.uint32(size)
+        part = self.out[start:stop]
+        part[up] = np.inf
+        part[down] = -np.inf
+        part[np.intersect1d(up, down)] = np.nan
 
     def _find_union(
         self, index: np.ndarray, size: int, shape: Shape

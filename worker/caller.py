@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from switchreduce.errors import NonFiniteError, UsageError
-from switchreduce.worker.agreement import Disagreement, Refused, Way, refuse
+from switchreduce.worker.agreement import Disagreement, Offer, Refused, refuse
 from switchreduce.worker.blocks import BlockSender
 from switchreduce.worker.calls import Arrays, CallSpec, arrays_of, check_arguments
-from switchreduce.worker.codec import Workspace
+from switchreduce.worker.codec import Scan, Workspace
 from switchreduce.worker.collective import Call, Foresight, Outcome
 from switchreduce.worker.pipeline import Steps
 from switchreduce.worker.planner import Planner
-from switchreduce.worker.stream import Stream
+from switchreduce.worker.stream import NO_MARKS, Marks, Stream, set_aside_nonfinite
 from switchreduce.worker.transport.engine import Segment, SlotEngine
 
 
@@ -27,10 +27,9 @@ class Prepared:
     spec: CallSpec
     arrays: list[np.ndarray]
     stream: Stream
-    keys: np.ndarray  # uint32, of the stream's blocks
+    offer: Offer
+    marks: Marks
     out: np.ndarray  # room for the result
-    way: Way  # this rank's vote
-    nonzeros: int
 
 
 class Caller:
@@ -47,14 +46,18 @@ class Caller:
 
     def prepare(self, spec: CallSpec, x: Arrays) -> Prepared:
         """Check and scan `x`. Raises UsageError or NonFiniteError, whereupon the rank must `refuse`."""
-        problem = check_arguments(x, spec.op, spec.codec)
+        problem = check_arguments(x, spec)
         if problem is not None:
             raise problem
         arrays = arrays_of(x)
+        marks = NO_MARKS
         try:
             stream = Stream(arrays)
-            is_exact = spec.codec == "exact" and stream.dtype.kind != "i"
-            scan = stream.scan_exact(self._world_size) if is_exact else stream.scan()
+            scan = self._scan(spec, stream)
+            if scan.first_nonfinite >= 0 and spec.nonfinite == "propagate":
+                finite, marks = set_aside_nonfinite(arrays)
+                stream = Stream(finite)
+                scan = self._scan(spec, stream)
             out = self._result_buffer(stream)
         except MemoryError:
             size = sum(array.nbytes for array in arrays)
@@ -67,7 +70,12 @@ class Caller:
             value = float(stream.values(scan.first_nonfinite, scan.first_nonfinite + 1)[0])
             raise NonFiniteError(f"rank {self._rank} has {value} at index {index}{which}; nothing was sent")
         way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.smoothed)
-        return Prepared(spec, arrays, stream, scan.keys, out, way, nonzeros)
+        offer = Offer(scan.keys, way, nonzeros, nonfinite=marks is not NO_MARKS)
+        return Prepared(spec, arrays, stream, offer, marks, out)
+
+    def _scan(self, spec: CallSpec, stream: Stream) -> Scan:
+        is_exact = spec.codec == "exact" and stream.dtype.kind != "i"
+        return stream.scan_exact(self._world_size) if is_exact else stream.scan()
 
     def _result_buffer(self, stream: Stream) -> np.ndarray:
         """Where the result grows, so that no array changes before all of it is there."""
@@ -85,7 +93,7 @@ class Caller:
         sender = BlockSender(self._engine, call.stream, call.out, spec.op, self._workspace)  # type: ignore[arg-type]
         foreseen = self._foresight.get(spec.kind)
         steps = Call(self._engine, spec, self._world_size, call.stream, sender, foreseen)
-        outcome: Outcome = yield from self._in_step(steps.steps(call.keys, call.way, call.nonzeros))
+        outcome: Outcome = yield from self._in_step(steps.steps(call.offer, call.marks))
         self._foresight.put(spec.kind, outcome)
         call.stream.write_back(call.out, call.arrays)
         return outcome

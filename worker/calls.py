@@ -13,6 +13,7 @@ from switchreduce.errors import SwitchReduceError, UsageError
 from switchreduce.worker.stream import DTYPES
 
 OPS = ("sum", "mean")
+NONFINITE = ("raise", "propagate")
 CODECS = ("auto", "packed", "sketch", "exact", "dense")
 
 Arrays: TypeAlias = "np.ndarray | Sequence[np.ndarray]"
@@ -27,15 +28,17 @@ class CallSpec:
     shapes: tuple[tuple[int, ...], ...]
     op: str
     codec: str
+    nonfinite: str = "raise"
 
     def __str__(self) -> str:
         shapes = str(self.shapes[0]) if len(self.shapes) == 1 else f"[{', '.join(map(str, self.shapes))}]"
-        return f"{self.op} of {self.dtype} {shapes} with codec {self.codec} as call {self.number}"
+        how = f"with codec {self.codec}" + (", NaN and infinity too," if self.nonfinite != "raise" else "")
+        return f"{self.op} of {self.dtype} {shapes} {how} as call {self.number}"
 
     @property
     def kind(self) -> tuple[object, ...]:
         """Calls of one kind are likely to be alike: in training, the same layers again and again."""
-        return (self.dtype, self.shapes, self.op, self.codec)
+        return (self.dtype, self.shapes, self.op, self.codec, self.nonfinite)
 
     def fingerprint(self) -> np.ndarray:
         """uint32 (2,)."""
@@ -47,14 +50,14 @@ def arrays_of(x: Arrays) -> list[Any]:
     return list(x) if isinstance(x, (list, tuple)) and x else [x]
 
 
-def describe_call(number: int, arrays: list[Any], op: str, codec: str) -> CallSpec:
+def describe_call(number: int, arrays: list[Any], op: str, codec: str, nonfinite: str = "raise") -> CallSpec:
     """What the ranks compare, for anything that a caller may pass."""
     names = {str(a.dtype) if isinstance(a, np.ndarray) else type(a).__name__ for a in arrays}
     shapes = tuple(a.shape if isinstance(a, np.ndarray) else () for a in arrays)
-    return CallSpec(number, " and ".join(sorted(names)), shapes, op, codec)
+    return CallSpec(number, " and ".join(sorted(names)), shapes, op, codec, nonfinite)
 
 
-def check_arguments(x: Any, op: str, codec: str) -> SwitchReduceError | None:
+def check_arguments(x: Any, spec: CallSpec) -> SwitchReduceError | None:
     """What is wrong with a call's arguments, or None."""
     arrays = arrays_of(x)
     for array in arrays:
@@ -67,12 +70,15 @@ def check_arguments(x: Any, op: str, codec: str) -> SwitchReduceError | None:
     if len({array.dtype for array in arrays}) > 1:
         names = ", ".join(sorted({str(array.dtype) for array in arrays}))
         return UsageError(f"the arrays of one call must have one dtype, not {names}: make a call for each")
-    if op not in OPS:
-        return UsageError(f"op {op!r} is unknown: choose from {', '.join(OPS)}")
-    if op == "mean" and arrays[0].dtype.kind == "i":
+    for name, value, known in (
+        ("op", spec.op, OPS),
+        ("codec", spec.codec, CODECS),
+        ("nonfinite", spec.nonfinite, NONFINITE),
+    ):
+        if value not in known:
+            return UsageError(f"{name} {value!r} is unknown: choose from {', '.join(known)}")
+    if spec.op == "mean" and arrays[0].dtype.kind == "i":
         return UsageError("the mean of integers is not an integer: use op='sum' or a float array")
-    if codec not in CODECS:
-        return UsageError(f"codec {codec!r} is unknown: choose from {', '.join(CODECS)}")
     return None
 
 

@@ -23,16 +23,14 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from switchreduce.errors import SumOverflowError
 from switchreduce.worker import codec
-from switchreduce.worker.agreement import Agreed, Way, offer, settle
+from switchreduce.worker.agreement import Agreed, Offer, Way, propose, settle
 from switchreduce.worker.blocks import BlockSender
 from switchreduce.worker.calls import CallSpec
 from switchreduce.worker.codec import BlockScale, ExactScale
 from switchreduce.worker.pipeline import Block, Steps, chunks_for, run_blocks
-from switchreduce.worker.stream import Stream
+from switchreduce.worker.stream import Marks, Stream
 from switchreduce.worker.transport.engine import Segment, SlotEngine
 
 # Lanes that the segments of one call hold together at most: values of four blocks with two limbs each, as
@@ -102,16 +100,15 @@ class Call:
     sender: BlockSender
     foreseen: Outcome | None = None
 
-    def steps(self, keys: np.ndarray, way: Way, nonzeros: int) -> Generator[Segment | None, None, Outcome]:
+    def steps(self, offer: Offer, marks: Marks) -> Generator[Segment | None, None, Outcome]:
         """Write the sum or mean over ranks into the sender's ``out``.
 
-        ``keys`` are those of the stream's blocks, ``way`` and ``nonzeros`` this rank's votes. Raises
-        Disagreement, Refused or, once every block has been through the switch, SumOverflowError; the same on
-        every rank.
+        ``marks`` are of the values that are not finite, which the stream has as 0. Raises Disagreement,
+        Refused or, once every block has been through the switch, SumOverflowError; the same on every rank.
         """
-        head = offer(self.engine, self.spec, keys, way, nonzeros)
+        head = propose(self.engine, self.spec, offer)
         begun = self._begin_foreseen()
-        agreed = yield from settle(self.engine, head, keys)
+        agreed = yield from settle(self.engine, head, offer.keys)
         pieces = tuple(self._pieces(agreed))
         for piece in pieces:
             if piece.scale.is_empty:
@@ -121,6 +118,8 @@ class Call:
         else:
             yield from self._discard(begun)
             yield from run_blocks(self._blocks(pieces, agreed.way))
+        if agreed.nonfinite:
+            yield from run_blocks(self.sender.nonfinite(piece.start, piece.stop, marks) for piece in pieces)
         if self.sender.overflow >= 0:
             number, index = self.stream.locate(self.sender.overflow)
             which = f" of array {number}" if len(self.spec.shapes) > 1 else ""

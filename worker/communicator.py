@@ -150,7 +150,9 @@ class Communicator:
 
     # -- calls --------------------------------------------------------------------------------------
 
-    def allreduce(self, x: Arrays, op: str = "sum", codec: str = "auto") -> CallReport:
+    def allreduce(
+        self, x: Arrays, op: str = "sum", codec: str = "auto", nonfinite: str = "raise"
+    ) -> CallReport:
         """Replace `x` by its sum or mean over all ranks, in place.
 
         `x` is an array of float32, float64, int32, float16 or bfloat16 (ml_dtypes'), of any shape, or a list
@@ -165,27 +167,29 @@ class Communicator:
         quantised: the result is the real sum or mean, rounded once. (The first such call on a machine
         compiles for some seconds.)
 
-        Raises NonFiniteError (NaN or infinity on some rank), MismatchError (ranks make different calls) and
-        SumOverflowError on every rank, with `x` as it was; RankLostError, SwitchError or ControllerError
-        when the job is over.
+        NaN and infinity on some rank raise NonFiniteError, or with `nonfinite="propagate"` reach their place
+        in the result on every rank, as in a float sum; the rest of the sum is as without them.
+
+        Raises NonFiniteError, MismatchError (ranks make different calls) and SumOverflowError on every rank,
+        with `x` as it was; RankLostError, SwitchError or ControllerError when the job is over.
         """
         if self._process != os.getpid():
             raise UsageError("this process was forked from the rank that joined: connect in it anew")
         if not self._busy.acquire(blocking=False):
             raise UsageError("another call of this communicator is under way: use it from one thread")
         try:
-            return self._guarded_allreduce(x, op, codec)
+            return self._guarded_allreduce(x, op, codec, nonfinite)
         finally:
             self._busy.release()
 
-    def _guarded_allreduce(self, x: Arrays, op: str, codec: str) -> CallReport:
+    def _guarded_allreduce(self, x: Arrays, op: str, codec: str, nonfinite: str) -> CallReport:
         if self._broken is not None:
             raise self._broken
         started = time.perf_counter()
         stats = self._engine.stats
         before = (stats.bytes_sent, stats.sent, stats.retransmits)
         try:
-            carried_by = self._allreduce(x, op, codec)
+            carried_by = self._allreduce(x, op, codec, nonfinite)
         except (NonFiniteError, MismatchError, UsageError, errors.SumOverflowError):
             self._finished = self._calls
             raise
@@ -204,12 +208,12 @@ class Communicator:
             codec=carried_by,
         )
 
-    def _allreduce(self, x: Arrays, op: str, codec: str) -> str:
+    def _allreduce(self, x: Arrays, op: str, codec: str, nonfinite: str) -> str:
         # news that came during an earlier call may say that this one can never complete
         self._membership.check(self._calls)
         number = self._calls
         self._calls += 1
-        spec = describe_call(number, arrays_of(x), op, codec)
+        spec = describe_call(number, arrays_of(x), op, codec, nonfinite)
         problem: SwitchReduceError | None = None
         try:
             call = self._caller.prepare(spec, x)

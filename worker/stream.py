@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -97,6 +98,35 @@ class Stream:
         """Copy ``result`` (``dtype``[size]) into the arrays that the stream was made of."""
         for array, end, piece in zip(arrays, self._ends, self._pieces, strict=True):
             array[...] = result[end - piece.size : end].reshape(array.shape)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Where a rank's values are not finite: int64 coordinates of a stream, ascending.
+
+    ``up``: +inf and NaN, ``down``: -inf and NaN, for NaN is what both of them sum to.
+    """
+
+    up: np.ndarray
+    down: np.ndarray
+
+
+NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def set_aside_nonfinite(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Marks]:
+    """(copies of the arrays with 0 where they are not finite, where that was)."""
+    finite, up, down = [], [], []
+    offset = 0
+    for array in arrays:
+        nan = np.isnan(array)
+        infinite = np.isinf(array)
+        positive = infinite & (array > 0)
+        up.append(np.flatnonzero(nan | positive) + offset)
+        down.append(np.flatnonzero(nan | (infinite & ~positive)) + offset)
+        finite.append(np.where(nan | infinite, array.dtype.type(0), array))
+        offset += array.size
+    return finite, Marks(np.concatenate(up), np.concatenate(down))
 
 
 def widen(half: np.ndarray) -> np.ndarray:

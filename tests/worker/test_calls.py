@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switchreduce.errors import NonFiniteError, SumOverflowError, SwitchReduceError
@@ -54,11 +54,11 @@ class Job:
         self.callers = [Caller(engine) for engine in self.job.engines]
         self.number = 0
 
-    def call(self, arrays, op="sum", codec="auto", specs=None):
+    def call(self, arrays, op="sum", codec="auto", specs=None, nonfinite="raise"):
         """Every rank's outcome or error of a call; `specs` describes it otherwise for a rank."""
         ranks = []
         for number, (caller, array) in enumerate(zip(self.callers, arrays, strict=True)):
-            how = {"op": op, "codec": codec} | (specs or {}).get(number, {})
+            how = {"op": op, "codec": codec, "nonfinite": nonfinite} | (specs or {}).get(number, {})
             spec = describe_call(self.number, arrays_of(array), **how)
             try:
                 steps = caller.steps(caller.prepare(spec, array))
@@ -250,3 +250,43 @@ def test_nonfinite_is_named_by_array(job):
     arrays = [np.zeros(3, np.float32), np.array([[0, 1], [np.inf, 0]], np.float32)]
     with pytest.raises(NonFiniteError, match=r"inf at index \(1, 0\) of array 1"):
         caller.prepare(describe_call(0, arrays, "sum", "auto"), arrays)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.data(), codec=st.sampled_from(CODECS), dtype=st.sampled_from(["float32", "float64", "float16"])
+)
+def test_nonfinite_values_propagate_as_in_a_float_sum(job, data, codec, dtype):
+    """On any ranks, in any blocks, with finite values on the others; the finite sums are as without them."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    size = data.draw(st.sampled_from([3, 3000, 2**18 + 40]))
+    arrays = [sparse(rng, size, 0.05, 1.0, dtype) for _ in range(3)]
+    spots = data.draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, 2),
+                st.sampled_from([0, 1, 2, size - 1]),
+                st.sampled_from([np.inf, -np.inf, np.nan]),
+            ),
+            max_size=5,
+        )
+    )
+    for rank, place, value in spots:
+        arrays[rank][place] = value
+    cleaned = [np.where(np.isfinite(array), array, 0).astype(dtype) for array in arrays]
+    with np.errstate(invalid="ignore"):
+        plain = np.sum(arrays, axis=0, dtype=np.float64)
+    for outcome in job.call(cleaned, codec=codec):
+        assert isinstance(outcome, Outcome)
+    for outcome in job.call(arrays, codec=codec, nonfinite="propagate"):
+        assert isinstance(outcome, Outcome)
+    for array in arrays:
+        assert np.array_equal(np.isnan(array), np.isnan(plain))
+        assert np.array_equal(array[np.isinf(plain)], plain[np.isinf(plain)])
+        finite = np.isfinite(plain)
+        assert array[finite].tobytes() == cleaned[0][finite].tobytes()
+
+
+def test_ranks_that_treat_nonfinite_values_differently_are_told(job):
+    outcomes = job.call([np.ones(5, np.float32) for _ in range(3)], specs={1: {"nonfinite": "propagate"}})
+    assert [type(outcome) for outcome in outcomes] == [Disagreement] * 3

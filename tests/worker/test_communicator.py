@@ -279,6 +279,7 @@ def test_ranks_that_differ_are_all_told(cluster, of_rank_2):
         (np.ones(3, np.longdouble), {}, "longdouble" if np.longdouble(0).itemsize == 8 else "float128"),
         (np.ones(3, np.float32), {"op": "product"}, "product"),
         (np.ones(3, np.float32), {"codec": "zip"}, "zip"),
+        (np.ones(3, np.float32), {"nonfinite": "ignore"}, "ignore"),
         (np.ones(3, np.int32), {"op": "mean"}, "mean"),
         (np.ones(3, np.float32), {"op": "é" * 10_000}, "op 'éé"),
         ([1.0, 2.0], {}, "list of float"),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from switchreduce.worker.codec.arrays import Lanes, Values, Workspace, check_lanes, read_only
-from switchreduce.worker.codec.kernels import dequantise, encode_sketch, peel
+from switchreduce.worker.codec.kernels import WORD, dequantise, encode_sketch, peel
 from switchreduce.worker.codec.layout import layout_for
 from switchreduce.worker.codec.plan import Form, Plan, hash_arguments
 from switchreduce.worker.codec.quantised import QuantisedBlock
@@ -44,9 +44,12 @@ def peel_blind(
 
 
 def part_of(block: QuantisedBlock, coordinates: NDArray[np.uint32]) -> QuantisedBlock:
-    """The block's values at ``coordinates`` alone; its index is of no use then."""
+    """The block without its values at other than ``coordinates``."""
     kept = np.isin(block.coordinates, coordinates)
-    return QuantisedBlock(block.size, block.index, block.coordinates[kept], block.values[kept])
+    where = block.coordinates[kept]
+    index = np.zeros_like(block.index)
+    np.bitwise_or.at(index, where // WORD, np.uint32(1) << (where % WORD).astype(np.uint32))
+    return QuantisedBlock(block.size, index, where, block.values[kept])
 
 
 def decode_blind(

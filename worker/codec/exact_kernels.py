@@ -393,8 +393,8 @@ def write_sums(
     fraction = np.int64(FRACTION if divisor > 1 else 0)
     wide = np.empty(fraction + limbs + 1, np.int64)
     cursors = np.zeros(limbs, np.int64)
-    for limb in range(1, limbs):  # a loop, as numba takes seconds to compile the assignment of a slice
-        cursors[limb] = ends[limb - 1]
+    for i in range(1, limbs):  # a loop, as numba takes seconds to compile the assignment of a slice
+        cursors[i] = ends[i - 1]
     sign_bit = np.uint64(precision - 1 + exponent_bits)
     for k in range(width):
         if firsts[k] == EMPTY:

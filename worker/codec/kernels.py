@@ -268,22 +268,23 @@ def encode_dense(coordinates: Any, values: Any, right: Any, mask: Any, lanes: An
 
 
 @njit(cache=True, nogil=True)
-def encode_packed(coordinates: Any, values: Any, right: Any, mask: Any, union: Any, lanes: Any) -> int:
+def encode_packed(index: Any, values: Any, right: Any, mask: Any, union: Any, lanes: Any) -> Any:
     """lanes[k] = ``(value >> right) & mask`` at the k-th coordinate of ``union``, 0 where the rank has none.
 
-    Returns how many of the rank's coordinates, ascending like the union's, found their place: all, unless
-    the union lacks one. Without a branch, which independent supports would make unpredictable.
+    ``index`` is the rank's, ``values`` are in its order. Returns how many found their place: all, unless the
+    union lacks a coordinate. Without a branch, which independent supports would make unpredictable, and by
+    the index's bit rather than by comparing coordinates, which would wait for the position before.
     """
-    if coordinates.size == 0:
+    if values.size == 0:
         lanes[:] = np.uint32(0)
-        return 0
-    position = 0
-    last = coordinates.size - 1
+        return np.int64(0)
+    position = np.int64(0)
+    last = values.size - 1
     for k in range(union.size):
-        here = min(position, last)
-        mine = (coordinates[here] == union[k]) & (position <= last)
-        lanes[k] = np.uint32(np.int32(values[here] >> right)) & mask & np.uint32(-np.int32(mine))
-        position += mine
+        mine = index[union[k] >> np.uint32(5)] >> (union[k] & np.uint32(31)) & np.uint32(1)
+        value = np.uint32(np.int32(values[min(position, last)] >> right)) & mask
+        lanes[k] = value & np.uint32(-np.int32(mine))
+        position += np.int64(mine)
     return position
 
 

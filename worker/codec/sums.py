@@ -44,7 +44,8 @@ def encode(block: QuantisedBlock, plan: Plan, lanes: Lanes) -> None:
         if plan.form is Form.DENSE:
             encode_dense(coordinates, values, shift, mask, part)
         elif plan.form is Form.PACKED:
-            placed = encode_packed(coordinates, values, shift, mask, plan.coordinates, part)
+            index = read_only(block.index)
+            placed = encode_packed(index, values, shift, mask, plan.coordinates, part)
             if placed != coordinates.size:
                 raise SwitchError(
                     "a block's union lacks coordinates that this rank sent: packets were altered"

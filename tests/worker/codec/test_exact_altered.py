@@ -35,7 +35,7 @@ def encoded(dtype, density, spread, world_size=4):
     return x, scale, union, plan, lanes
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     data=st.data(),
     dtype=FLOATS,
@@ -70,7 +70,7 @@ def test_any_lanes_stay_inside_the_arrays(data, dtype, density, spread, world_si
     assert np.count_nonzero(np.delete(out[GUARD:-GUARD], union)) == 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), dtype=FLOATS, world_size=st.sampled_from([1, 4, 64]), random=st.booleans())
 def test_any_keys_are_refused_or_notice_what_they_deny(data, dtype, world_size, random):
     """Keys that nobody has: from_keys refuses them, or digitise finds bits outside of them, or the block
