@@ -24,5 +24,7 @@ def words_of(tensor: torch.Tensor) -> np.ndarray:
 def write_words(words: np.ndarray, tensor: torch.Tensor) -> None:
     """Set the tensor's elements to those that `words_of` made `words` (int32) from."""
     size = tensor.numel() * tensor.element_size()
+    if size == 0:  # torch sees no such view
+        return
     data = torch.from_numpy(words.view(np.uint8)[:size].copy())
     tensor.detach().copy_(data.view(tensor.dtype).reshape(tensor.shape))
