@@ -83,14 +83,14 @@ class SwitchLink:
         connection = await self._run(
             self._writer, SwitchConnection, self.address, self._device_id, self._build, self._callbacks()
         )
-        self._connection = connection
         try:
             await self._run(self._writer, connection.push_pipeline)
             await self._run(self._writer, connection.write_stages, self._base())
-        except SwitchError:
+        except BaseException:
             connection.close()
-            self._connection = None
             raise
+        # only now, as a switch without a program refuses what the probe reads, and would count as lost
+        self._connection = connection
         self._listener.switch_connected()
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from switchreduce.errors import SwitchReduceError
 
 LINES_KEPT = 200
 STOP_TIMEOUT = 5.0  # s from SIGTERM to SIGKILL
+LOOK_INTERVAL = 0.1  # s between looks whether another process still runs
 SWITCHREDUCE = (sys.executable, "-m", "switchreduce.cli")
 
 
@@ -90,10 +92,12 @@ class Process:
         with self._changed:
             return "\n".join(self._lines)
 
-    def wait_for(self, pattern: str, timeout: float) -> re.Match[str]:
-        """The first match of `pattern` in the output. Raises SwitchReduceError if the process ends first or
-        `timeout` seconds pass."""
+    def wait_for(self, pattern: str, timeout: float, needed: Process | None = None) -> re.Match[str]:
+        """The first match of `pattern` in the output.
 
+        Raises SwitchReduceError, with the last line that was said, if the process ends first, or one that is
+        `needed` for it, or if `timeout` seconds pass.
+        """
         found: list[re.Match[str]] = []
 
         def look() -> bool:
@@ -102,10 +106,17 @@ class Process:
                 found.append(match)
             return bool(match) or self._ended
 
+        deadline = time.monotonic() + timeout
         with self._changed:
-            self._changed.wait_for(look, timeout)
+            while not look() and (left := deadline - time.monotonic()) > 0:
+                if needed is not None and not needed.running:
+                    break
+                self._changed.wait(left if needed is None else min(left, LOOK_INTERVAL))
         if found:
             return found[0]
+        if needed is not None and not needed.running:
+            needed.wait()  # for its last words
+            raise SwitchReduceError(f"{needed.name} stopped: {needed.last_line or 'no word'}")
         if self._ended:
             raise SwitchReduceError(f"{self.name} stopped: {self.last_line or 'no word'}")
         raise SwitchReduceError(

@@ -16,7 +16,8 @@ PROGRAM = """
 import os
 from switchreduce.worker.transport import kernels
 import numpy as np
-kernels.write_lanes(np.zeros((1, 1), np.uint32), np.zeros(1, np.int64), np.zeros((1, 1), np.uint32), 0)
+state, times = np.zeros(1, np.int64), np.zeros(1)
+kernels.survey(state, state, state, times, state, state, state)
 print(os.environ.get("NUMBA_CACHE_DIR", ""))
 """
 

@@ -26,3 +26,13 @@ def test_a_process_that_is_slow_is_not_waited_for_longer_than_asked():
         pytest.raises(SwitchReduceError, match="not ready within 1 s"),
     ):
         process.wait_for("never said", 1)
+
+
+def test_a_process_in_vain_is_not_waited_for():
+    """What it needs has ended."""
+    with (
+        Process("switch", "-c", "echo no such library; exit 127", program=("sh",)) as switch,
+        Process("controller", "controller", "--switch", "127.0.0.1:1", "--listen", "127.0.0.1:0") as process,
+        pytest.raises(SwitchReduceError, match="switch stopped: no such library"),
+    ):
+        process.wait_for("never said", 60, needed=switch)

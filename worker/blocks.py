@@ -1,10 +1,14 @@
-"""One block's steps through the switch, for each way to send it; generators for pipeline.py."""
+"""The steps of a piece of a call through the switch, for each way to send it; generators for pipeline.py.
+
+A piece is one block or several in a row. Nothing is written to the caller's arrays here: what a piece comes
+to is kept, checked, until the whole call is known to have succeeded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -15,29 +19,53 @@ from switchreduce.worker.codec import (
     Plan,
     QuantisedBlock,
     Shape,
+    Sums,
     UnionSearch,
     Workspace,
 )
 from switchreduce.worker.pipeline import Block, allocate
-from switchreduce.worker.stream import Marks, Stream, narrow
+from switchreduce.worker.stream import Marks, Result, Stream
 from switchreduce.worker.transport.engine import Op, Segment, SlotEngine
 
 
-@dataclass
-class BlockSender:
-    """Sends blocks of one call; what it finds on the way, the same on every rank.
+@dataclass(frozen=True)
+class Piece:
+    """Coordinates [start, stop), which take their steps together, and the scales of their blocks."""
 
-    ``out`` has the stream's dtype and size. ``overflow``: the first coordinate whose sum does not fit, or -1.
-    ``unions``: by start of a block, how many of its coordinates are not zero on some rank.
+    start: int
+    stop: int
+    scales: tuple[BlockScale, ...] | tuple[ExactScale]
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def is_empty(self) -> bool:
+        """Every coordinate of every rank is zero."""
+        return all(scale.is_empty for scale in self.scales)
+
+    @property
+    def limbs(self) -> int:
+        return max(scale.limbs for scale in self.scales)
+
+
+@dataclass
+class PieceSender:
+    """Sends pieces of one call; what it finds on the way, the same on every rank.
+
+    ``overflow``: the first coordinate whose sum does not fit, or -1. ``unions``: by start of a piece, how
+    many of its coordinates are not zero on some rank. ``special``: which are NaN or infinite.
     """
 
     engine: SlotEngine
     stream: Stream
-    out: np.ndarray
     op: codec.Op
     workspace: Workspace
     overflow: int = -1
     unions: dict[int, int] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    special: list[Marks] = field(default_factory=list)
     open: list[Segment] = field(default_factory=list)  # queued and not released
 
     def queue(self, segment: Segment) -> None:
@@ -49,39 +77,44 @@ class BlockSender:
             self.open.remove(segment)
         self.engine.release(segment)
 
-    def dense(self, start: int, stop: int, scale: BlockScale) -> Block:
-        """All values."""
-        plan = codec.plan_dense(stop - start, scale.limbs)
+    # -- ways to send -----------------------------------------------------------------------------------
+
+    def dense(self, piece: Piece) -> Block:
+        """All values of a single block."""
+        (scale,) = piece.scales
+        assert isinstance(scale, BlockScale)
+        plan = codec.plan_dense(piece.size, scale.limbs)
         segment = yield from allocate(self.engine, Op.SUM, plan.lanes)
-        codec.encode_values(self.stream.values(start, stop), scale, lanes_of(segment, plan.lanes))
+        values = self.stream.values(piece.start, piece.stop)
+        codec.encode_values(values, scale, lanes_of(segment, plan.lanes))
         self.queue(segment)
         yield segment
-        self._decode(segment, plan, scale, start, stop)
+        self._keep(piece, codec.collect(lanes_of(segment, plan.lanes), plan))
+        self.release(segment)
 
-    def packed(self, start: int, stop: int, scale: BlockScale, shape: Shape) -> Block:
+    def packed(self, piece: Piece, shape: Shape) -> Block:
         """The index, then the values of the union in order."""
-        quantised = codec.quantise(self.stream.values(start, stop), scale)
+        quantised = self._quantise(piece)
         union = yield from self._find_union(quantised.index, quantised.size, shape)
-        self.unions[start] = union.size
-        plan = codec.plan_packed(union, quantised.size, scale.limbs)
-        yield from self._send_values(quantised, plan, scale, start)
+        self.unions[piece.start] = union.size
+        yield from self._send_values(quantised, codec.plan_packed(union, piece.size, piece.limbs), piece)
 
-    def sketch(self, start: int, stop: int, scale: BlockScale, shape: Shape) -> Block:
+    def sketch(self, piece: Piece, shape: Shape) -> Block:
         """The index, then the values in a sketch that is known to peel."""
-        quantised = codec.quantise(self.stream.values(start, stop), scale)
+        quantised = self._quantise(piece)
         union = yield from self._find_union(quantised.index, quantised.size, shape)
-        self.unions[start] = union.size
-        plan = codec.plan_sketch(union, quantised.size, scale.limbs, self.workspace)
-        yield from self._send_values(quantised, plan, scale, start)
+        self.unions[piece.start] = union.size
+        plan = codec.plan_sketch(union, piece.size, piece.limbs, self.workspace)
+        yield from self._send_values(quantised, plan, piece)
 
-    def sketch_at_once(self, start: int, stop: int, scale: BlockScale, expected: int) -> Block:
-        """Index and sketch together, for a union of about ``expected`` coordinates and one limb.
+    def sketch_at_once(self, piece: Piece, expected: int) -> Block:
+        """Index and sketch together, of a single block with one limb, for a union of about ``expected``.
 
         What does not peel, because the union is larger or by bad luck, goes in a second round of its own.
         """
-        quantised = codec.quantise(self.stream.values(start, stop), scale)
-        blind = codec.plan_blind(expected, quantised.size)
-        search = UnionSearch(quantised.index, quantised.size, codec.FLAT)
+        quantised = self._quantise(piece)
+        blind = codec.plan_blind(expected, piece.size)
+        search = UnionSearch(quantised.index, piece.size, codec.FLAT)
         index = yield from allocate(self.engine, Op.OR, search.lanes)
         search.write(lanes_of(index, search.lanes))
         self.queue(index)
@@ -92,27 +125,26 @@ class BlockSender:
         search.read(lanes_of(index, search.lanes))
         self.release(index)
         union = search.coordinates
-        self.unions[start] = union.size
+        self.unions[piece.start] = union.size
         plan, rest = codec.peel_blind(blind, union, self.workspace)
         yield values
         again = yield from allocate(self.engine, Op.SUM, rest.size)
         rest_sums = lanes_of(again, rest.size)
         if rest.size:
-            plan_again = codec.plan_packed(rest, quantised.size)
-            codec.encode(codec.part_of(quantised, rest), plan_again, rest_sums)
+            codec.encode(codec.part_of(quantised, rest), codec.plan_packed(rest, piece.size), rest_sums)
             self.queue(again)
             yield again
-        with self._result(scale, start, stop) as result:
-            lanes = lanes_of(values, blind.lanes)
-            codec.decode_blind(lanes, plan, rest, rest_sums, scale, result, self.op, self.workspace)
+        self._keep(piece, codec.collect_blind(lanes_of(values, blind.lanes), plan, rest, rest_sums))
         self.release(again)
         self.release(values)
 
-    def exact(self, start: int, stop: int, scale: ExactScale, shape: Shape) -> Block:
-        """The index, the index of the digits where that pays, then the digits."""
-        listed = codec.list_values(self.stream.raw(start, stop), workspace=self.workspace)
+    def exact(self, piece: Piece, shape: Shape) -> Block:
+        """The index, the index of the digits where that pays, the digits; of a block or a part of one."""
+        (scale,) = piece.scales
+        assert isinstance(scale, ExactScale)
+        listed = codec.list_values(self.stream.raw(piece.start, piece.stop), workspace=self.workspace)
         union = yield from self._find_union(listed.index, listed.size, shape)
-        self.unions[start] = union.size
+        self.unions[piece.start] = union.size
         digits = codec.digitise(listed, union, scale, self.workspace)
         del listed
         if scale.has_digit_index:
@@ -125,24 +157,47 @@ class BlockSender:
         self.queue(segment)
         del digits
         yield segment
-        lanes = lanes_of(segment, plan.lanes)
-        codec.compose(lanes, plan, union, scale, self.out[start:stop], self.op, self.workspace)
+        lanes = lanes_of(segment, plan.lanes).copy()
         self.release(segment)
+        write = partial(self._compose, lanes, plan, union, scale)
+        self.results.append(Result(piece.start, piece.stop, self.stream.dtype, write))
 
-    def nonfinite(self, start: int, stop: int, marks: Marks) -> Block:
-        """What is NaN or infinite on some rank, once the block's values are there: two indexes behind each
-        other, of what is +inf or NaN and of what is -inf or NaN, since both together are NaN."""
-        size = stop - start
-        index = np.zeros(codec.index_lanes(2 * size), np.uint32)
-        for coordinates, offset in ((marks.up, 0), (marks.down, size)):
-            bits = coordinates[(coordinates >= start) & (coordinates < stop)] - start + offset
+    def empty(self, piece: Piece) -> None:
+        """Nothing needs to be sent for zeros."""
+        self.results.append(Result(piece.start, piece.stop, self.stream.dtype, lambda out: out.fill(0)))
+
+    def nonfinite(self, piece: Piece, marks: Marks) -> Block:
+        """What is NaN or infinite on some rank: two indexes behind each other, of what is +inf or NaN and of
+        what is -inf or NaN, since both together are NaN. After the piece's values."""
+        index = np.zeros(codec.index_lanes(2 * piece.size), np.uint32)
+        for coordinates, offset in ((marks.up, 0), (marks.down, piece.size)):
+            inside = coordinates[(coordinates >= piece.start) & (coordinates < piece.stop)]
+            bits = inside - piece.start + offset
             np.bitwise_or.at(index, bits // 32, (1 << bits % 32).astype(np.uint32))
-        union = yield from self._find_union(index, 2 * size, codec.SHAPES[0])
-        up, down = union[union < size], union[union >= size] - np.uint32(size)
-        part = self.out[start:stop]
-        part[up] = np.inf
-        part[down] = -np.inf
-        part[np.intersect1d(up, down)] = np.nan
+        union = yield from self._find_union(index, 2 * piece.size, codec.SHAPES[0])
+        up = union[union < piece.size]
+        down = union[union >= piece.size] - np.uint32(piece.size)
+        if union.size:
+            self.special.append(Marks(piece.start + up.astype(np.int64), piece.start + down.astype(np.int64)))
+
+    # -- steps that they share --------------------------------------------------------------------------
+
+    def _quantise(self, piece: Piece) -> QuantisedBlock:
+        """The piece's blocks, each at its own scale, as one."""
+        index = np.empty(codec.index_lanes(piece.size), np.uint32)
+        coordinates, values = [], []
+        for number, scale in enumerate(piece.scales):
+            assert isinstance(scale, BlockScale)
+            offset = number * codec.BLOCK
+            end = min(offset + codec.BLOCK, piece.size)
+            part = index[codec.index_lanes(offset) : codec.index_lanes(end)]
+            x = self.stream.values(piece.start + offset, piece.start + end)
+            block = codec.quantise(x, scale, part, self.workspace)
+            coordinates.append(block.coordinates + np.uint32(offset) if offset else block.coordinates)
+            values.append(block.values)
+        if len(values) == 1:
+            return QuantisedBlock(piece.size, index, coordinates[0], values[0])
+        return QuantisedBlock(piece.size, index, np.concatenate(coordinates), np.concatenate(values))
 
     def _find_union(
         self, index: np.ndarray, size: int, shape: Shape
@@ -157,31 +212,35 @@ class BlockSender:
             self.release(segment)
         return search.coordinates
 
-    def _send_values(self, quantised: QuantisedBlock, plan: Plan, scale: BlockScale, start: int) -> Block:
+    def _send_values(self, quantised: QuantisedBlock, plan: Plan, piece: Piece) -> Block:
         segment = yield from allocate(self.engine, Op.SUM, plan.lanes)
         codec.encode(quantised, plan, lanes_of(segment, plan.lanes))
         self.queue(segment)
         yield segment
-        self._decode(segment, plan, scale, start, start + plan.size)
-
-    def _decode(self, segment: Segment, plan: Plan, scale: BlockScale, start: int, stop: int) -> None:
-        with self._result(scale, start, stop) as result:
-            lanes = lanes_of(segment, plan.lanes)
-            overflow = codec.decode(lanes, plan, scale, result, self.op, self.workspace)
+        self._keep(piece, codec.collect(lanes_of(segment, plan.lanes), plan))
         self.release(segment)
-        if overflow >= 0 and not 0 <= self.overflow < start:
-            self.overflow = start + overflow
 
-    @contextmanager
-    def _result(self, scale: BlockScale, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Where a block's result is decoded to, in the scale's dtype; afterwards it is in ``out``."""
-        target = self.out[start:stop]
-        if scale.dtype == target.dtype:
-            yield target
-            return
-        wide = self.workspace.take("wide", scale.dtype, stop - start)
-        yield wide
-        narrow(wide, target)
+    def _keep(self, piece: Piece, sums: Sums) -> None:
+        overflow = sums.first_overflow
+        if overflow >= 0 and not 0 <= self.overflow < piece.start:
+            self.overflow = piece.start + overflow
+        if len(piece.scales) > 1:
+            sums = sums.ascending()
+        for number, scale in enumerate(piece.scales):
+            assert isinstance(scale, BlockScale)
+            offset = number * codec.BLOCK
+            start = piece.start + offset
+            stop = min(start + codec.BLOCK, piece.stop)
+            write = partial(self._write, sums, scale, offset)
+            self.results.append(Result(start, stop, scale.dtype, write))
+
+    def _write(self, sums: Sums, scale: BlockScale, offset: int, out: np.ndarray) -> None:
+        codec.write(sums, scale, out, self.op, offset)
+
+    def _compose(
+        self, lanes: np.ndarray, plan: Plan, union: np.ndarray, scale: ExactScale, out: np.ndarray
+    ) -> None:
+        codec.compose(lanes, plan, union, scale, out, self.op, self.workspace)
 
 
 def lanes_of(segment: Segment, count: int) -> np.ndarray:

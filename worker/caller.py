@@ -10,7 +10,7 @@ import numpy as np
 
 from switchreduce.errors import NonFiniteError, UsageError
 from switchreduce.worker.agreement import Disagreement, Offer, Refused, refuse
-from switchreduce.worker.blocks import BlockSender
+from switchreduce.worker.blocks import PieceSender
 from switchreduce.worker.calls import Arrays, CallSpec, arrays_of, check_arguments
 from switchreduce.worker.codec import Scan, Workspace
 from switchreduce.worker.collective import Call, Foresight, Outcome
@@ -29,20 +29,18 @@ class Prepared:
     stream: Stream
     offer: Offer
     marks: Marks
-    out: np.ndarray  # room for the result
 
 
 class Caller:
     """One rank's calls over `engine`, one at a time; ranks that make the same calls stay in step."""
 
-    def __init__(self, engine: SlotEngine) -> None:
+    def __init__(self, engine: SlotEngine, minimise: str = "time") -> None:
         self._engine = engine
         self._rank = engine.session.rank
         self._world_size = engine.session.world_size
         self._workspace = Workspace()
-        self._planner = Planner(self._world_size)
+        self._planner = Planner(self._world_size, minimise)
         self._foresight = Foresight()
-        self._scratch = np.empty(0, np.uint8)
 
     def prepare(self, spec: CallSpec, x: Arrays) -> Prepared:
         """Check and scan `x`. Raises UsageError or NonFiniteError, whereupon the rank must `refuse`."""
@@ -58,30 +56,23 @@ class Caller:
                 finite, marks = set_aside_nonfinite(arrays)
                 stream = Stream(finite)
                 scan = self._scan(spec, stream)
-            out = self._result_buffer(stream)
         except MemoryError:
             size = sum(array.nbytes for array in arrays)
             raise UsageError(
-                f"rank {self._rank} has no memory for a result of {size:,} bytes: sum smaller arrays"
+                f"rank {self._rank} has no memory for a copy of {size:,} bytes: sum smaller arrays"
             ) from None
         if scan.first_nonfinite >= 0:
             array, index = stream.locate(scan.first_nonfinite)
             which = f" of array {array}" if len(arrays) > 1 else ""
             value = float(stream.values(scan.first_nonfinite, scan.first_nonfinite + 1)[0])
             raise NonFiniteError(f"rank {self._rank} has {value} at index {index}{which}; nothing was sent")
-        way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.smoothed)
+        way, nonzeros = self._planner.vote(spec, stream, self._engine.round_trip.shortest)
         offer = Offer(scan.keys, way, nonzeros, nonfinite=marks is not NO_MARKS)
-        return Prepared(spec, arrays, stream, offer, marks, out)
+        return Prepared(spec, arrays, stream, offer, marks)
 
     def _scan(self, spec: CallSpec, stream: Stream) -> Scan:
         is_exact = spec.codec == "exact" and stream.dtype.kind != "i"
         return stream.scan_exact(self._world_size) if is_exact else stream.scan()
-
-    def _result_buffer(self, stream: Stream) -> np.ndarray:
-        """Where the result grows, so that no array changes before all of it is there."""
-        if self._scratch.nbytes < stream.nbytes:
-            self._scratch = np.empty(stream.nbytes, np.uint8)
-        return self._scratch[: stream.nbytes].view(stream.dtype)
 
     def steps(self, call: Prepared) -> Generator[Segment | None, None, Outcome]:
         """Replace the call's arrays by their sum or mean over ranks.
@@ -90,12 +81,12 @@ class Caller:
         and the ranks in step for the next call.
         """
         spec = call.spec
-        sender = BlockSender(self._engine, call.stream, call.out, spec.op, self._workspace)  # type: ignore[arg-type]
+        sender = PieceSender(self._engine, call.stream, spec.op, self._workspace)  # type: ignore[arg-type]
         foreseen = self._foresight.get(spec.kind)
         steps = Call(self._engine, spec, self._world_size, call.stream, sender, foreseen)
         outcome: Outcome = yield from self._in_step(steps.steps(call.offer, call.marks))
         self._foresight.put(spec.kind, outcome)
-        call.stream.write_back(call.out, call.arrays)
+        call.stream.write_back(sender.results, sender.special, call.arrays)
         return outcome
 
     def refuse(self, spec: CallSpec) -> Steps:

@@ -18,6 +18,7 @@ from switchreduce.patience import patience
 from switchreduce.worker.calls import CODECS, OPS
 from switchreduce.worker.codec import warm_up_exact
 from switchreduce.worker.communicator import CallReport, Communicator
+from switchreduce.worker.planner import MINIMISE
 
 EXAMPLE = """\
 example, two ranks in two terminals, in any order:
@@ -62,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     allreduce.add_argument(
         "--timeout", type=float, default=defaults.JOIN_TIMEOUT, metavar="S",
         help="seconds to wait for the controller, the other ranks and for progress (default: %(default)g)",
+    )  # fmt: skip
+    allreduce.add_argument(
+        "--minimise", choices=MINIMISE, default=MINIMISE[0],
+        help="what the choice of codec and index is for (default: %(default)s)",
     )  # fmt: skip
     allreduce.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
@@ -128,6 +133,7 @@ def run(options: argparse.Namespace) -> int:
             world_size=options.world_size,
             slots=options.slots,
             timeout=options.timeout,
+            minimise=options.minimise,
         )
     with communicator:
         for codec in codecs:

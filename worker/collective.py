@@ -23,20 +23,27 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from switchreduce.errors import SumOverflowError
 from switchreduce.worker import codec
 from switchreduce.worker.agreement import Agreed, Offer, Way, propose, settle
-from switchreduce.worker.blocks import BlockSender
+from switchreduce.worker.blocks import Piece, PieceSender
 from switchreduce.worker.calls import CallSpec
 from switchreduce.worker.codec import BlockScale, ExactScale
 from switchreduce.worker.pipeline import Block, Steps, chunks_for, run_blocks
 from switchreduce.worker.stream import Marks, Stream
 from switchreduce.worker.transport.engine import Segment, SlotEngine
 
-# Lanes that the segments of one call hold together at most: values of four blocks with two limbs each, as
-# many as the pipeline has under way, and the levels of their indexes.
-LARGEST_SEGMENT = 2 * codec.BLOCK
-ARENA_LANES = 4 * LARGEST_SEGMENT + 24 * codec.index_lanes(codec.BLOCK)
+# Fewer steps mean fewer waits, and smaller pieces hide them better and need less memory: so many pieces at
+# least, where there are enough blocks, and so many blocks a piece at most.
+PIECES = 16
+BLOCKS_A_PIECE = 4
+
+# Lanes that the segments of one call hold together at most: values of four pieces with two limbs each, as
+# many as the pipeline has under way, and the levels of their indexes. What no call uses is never touched.
+LARGEST_SEGMENT = 2 * BLOCKS_A_PIECE * codec.BLOCK
+ARENA_LANES = 4 * LARGEST_SEGMENT + 24 * codec.index_lanes(BLOCKS_A_PIECE * codec.BLOCK)
 
 FORESEEN_CHUNKS = 64  # that a call sends before it knows the ranks' keys, at most
 FORESEEN_CALLS = 1024  # kinds of calls whose outcome is remembered
@@ -45,15 +52,6 @@ FORESEEN_CALLS = 1024  # kinds of calls whose outcome is remembered
 def arena_rows(lanes: int) -> int:
     """Chunks that the segments of one call hold together at most."""
     return chunks_for(ARENA_LANES, lanes)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Coordinates [start, stop), which take their steps together, and their scale."""
-
-    start: int
-    stop: int
-    scale: BlockScale | ExactScale
 
 
 @dataclass(frozen=True)
@@ -97,11 +95,11 @@ class Call:
     spec: CallSpec
     world_size: int
     stream: Stream
-    sender: BlockSender
+    sender: PieceSender
     foreseen: Outcome | None = None
 
     def steps(self, offer: Offer, marks: Marks) -> Generator[Segment | None, None, Outcome]:
-        """Write the sum or mean over ranks into the sender's ``out``.
+        """Bring the sum or mean over ranks into the sender's results.
 
         ``marks`` are of the values that are not finite, which the stream has as 0. Raises Disagreement,
         Refused or, once every block has been through the switch, SumOverflowError; the same on every rank.
@@ -111,15 +109,15 @@ class Call:
         agreed = yield from settle(self.engine, head, offer.keys)
         pieces = tuple(self._pieces(agreed))
         for piece in pieces:
-            if piece.scale.is_empty:
-                self.sender.out[piece.start : piece.stop] = 0
+            if piece.is_empty:
+                self.sender.empty(piece)
         if begun and self.foreseen is not None and pieces == self.foreseen.pieces:
             yield from run_blocks((), begun)
         else:
             yield from self._discard(begun)
             yield from run_blocks(self._blocks(pieces, agreed.way))
         if agreed.nonfinite:
-            yield from run_blocks(self.sender.nonfinite(piece.start, piece.stop, marks) for piece in pieces)
+            yield from run_blocks(self.sender.nonfinite(piece, marks) for piece in pieces)
         if self.sender.overflow >= 0:
             number, index = self.stream.locate(self.sender.overflow)
             which = f" of array {number}" if len(self.spec.shapes) > 1 else ""
@@ -129,34 +127,40 @@ class Call:
         return Outcome(agreed, pieces, dict(self.sender.unions))
 
     def _pieces(self, agreed: Agreed) -> Iterator[Piece]:
-        for number in range(codec.block_count(self.stream.size)):
+        if agreed.way.codec == "exact":
+            yield from self._exact_pieces(agreed.keys)
+            return
+        scales = [BlockScale.from_key(self.stream.wide, int(key), self.world_size) for key in agreed.keys]
+        blocks = 1
+        if agreed.way.codec in ("packed", "sketch"):
+            blocks = min(max(len(scales) // PIECES, 1), BLOCKS_A_PIECE)
+        for first in range(0, len(scales), blocks):
+            start = first * codec.BLOCK
+            stop = min(start + blocks * codec.BLOCK, self.stream.size)
+            yield Piece(start, stop, tuple(scales[first : first + blocks]))
+
+    def _exact_pieces(self, keys: np.ndarray) -> Iterator[Piece]:
+        """Blocks, or where these have many limbs, parts of them."""
+        for number, part in enumerate(keys.reshape(-1, codec.EXACT_KEYS)):
+            scale = ExactScale.from_keys(self.stream.dtype, part, self.world_size)
             start = number * codec.BLOCK
             stop = min(start + codec.BLOCK, self.stream.size)
-            if agreed.way.codec != "exact":
-                key = int(agreed.keys[number])
-                yield Piece(start, stop, BlockScale.from_key(self.stream.wide, key, self.world_size))
-                continue
-            part = agreed.keys[number * codec.EXACT_KEYS :][: codec.EXACT_KEYS]
-            scale = ExactScale.from_keys(self.stream.dtype, part, self.world_size)
             step = codec.BLOCK
             while scale.limbs * step > LARGEST_SEGMENT:
                 step //= 2
             for first in range(start, stop, step):
-                yield Piece(first, min(first + step, stop), scale)
+                yield Piece(first, min(first + step, stop), (scale,))
 
     def _blocks(self, pieces: tuple[Piece, ...], way: Way) -> Iterator[Block]:
         for piece in pieces:
-            if not piece.scale.is_empty:
+            if not piece.is_empty:
                 yield self._block(piece, way)
 
     def _block(self, piece: Piece, way: Way) -> Block:
-        start, stop, scale = piece.start, piece.stop, piece.scale
-        if isinstance(scale, ExactScale):
-            return self.sender.exact(start, stop, scale, way.shape)
         if way.codec == "dense":
-            return self.sender.dense(start, stop, scale)
-        send = self.sender.sketch if way.codec == "sketch" else self.sender.packed
-        return send(start, stop, scale, way.shape)
+            return self.sender.dense(piece)
+        send = {"packed": self.sender.packed, "sketch": self.sender.sketch, "exact": self.sender.exact}
+        return send[way.codec](piece, way.shape)
 
     # -- before the keys are known --------------------------------------------------------------------
 
@@ -170,12 +174,10 @@ class Call:
             return []
         begun = []
         for piece in self.foreseen.pieces:
-            if piece.scale.is_empty:
+            if piece.is_empty:
                 continue
             if self._goes_at_once(piece):
-                assert isinstance(piece.scale, BlockScale)
-                expected = self.foreseen.unions[piece.start]
-                block = self.sender.sketch_at_once(piece.start, piece.stop, piece.scale, expected)
+                block = self.sender.sketch_at_once(piece, self.foreseen.unions[piece.start])
             else:
                 block = self._block(piece, self.foreseen.agreed.way)
             segment = next(block)
@@ -187,25 +189,23 @@ class Call:
         assert self.foreseen is not None
         chunks = 0
         for piece in self.foreseen.pieces:
-            size = piece.stop - piece.start
-            if piece.scale.is_empty:
+            if piece.is_empty:
                 continue
             if self.foreseen.agreed.way.codec == "dense":
-                chunks += chunks_for(size * piece.scale.limbs, self.engine.lanes)
+                chunks += chunks_for(piece.size * piece.limbs, self.engine.lanes)
                 continue
-            chunks += chunks_for(codec.index_lanes(size), self.engine.lanes)
+            chunks += chunks_for(codec.index_lanes(piece.size), self.engine.lanes)
             if self._goes_at_once(piece):
-                blind = codec.plan_blind(self.foreseen.unions[piece.start], size)
+                blind = codec.plan_blind(self.foreseen.unions[piece.start], piece.size)
                 chunks += chunks_for(blind.lanes, self.engine.lanes)
         return chunks
 
     def _goes_at_once(self, piece: Piece) -> bool:
         assert self.foreseen is not None
         expected = self.foreseen.unions.get(piece.start)
-        if self.foreseen.agreed.way.codec != "sketch" or piece.scale.limbs != 1 or expected is None:
+        if self.foreseen.agreed.way.codec != "sketch" or piece.limbs != 1 or expected is None:
             return False
-        size = piece.stop - piece.start
-        return codec.plan_blind(expected, size).buckets < size
+        return codec.plan_blind(expected, piece.size).buckets < piece.size
 
     def _discard(self, begun: list[tuple[Block, Segment]]) -> Steps:
         """Let what was sent in vain come back: all ranks sent it, so it does."""

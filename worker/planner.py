@@ -29,11 +29,18 @@ REMEMBERED = 1024  # kinds of calls
 TINY = 1 << 12  # coordinates, up to which looking at the array costs more than it can save
 
 
+MINIMISE = ("time", "bytes")
+
+
 @dataclass
 class Planner:
-    """One rank's estimates. ``seconds_a_lane`` includes the wait for switch and other ranks."""
+    """One rank's estimates. ``seconds_a_lane`` includes the wait for switch and other ranks.
+
+    ``minimise``: "time", or "bytes" for a link that others need too.
+    """
 
     world_size: int
+    minimise: str = "time"
     seconds_a_lane: float = INITIAL_LANE_NS * 1e-9
     _copies: OrderedDict[tuple[object, ...], float] = field(default_factory=OrderedDict)
 
@@ -52,19 +59,21 @@ class Planner:
         copies = self._copies.get(spec.kind, float(self.world_size))
         bit = self.seconds_a_lane / 32
         a_level = round_trip / stream.size + LEVEL_NS * 1e-9
-        place, bits = codec.best_shape(occupancy, copies, a_level / bit)
+        place, bits = codec.best_shape(occupancy, copies, a_level / bit if self.minimise == "time" else 0.0)
         way = Way("packed" if codec_name == "auto" else codec_name, SHAPES[place])
-        if codec_name == "auto":
-            sparse = self._sparse_seconds(occupancy, copies, bits, stream.size) + round_trip
-            dense = stream.size * (self.seconds_a_lane + DENSE_NS * 1e-9)
-            if dense <= sparse:
-                way = Way("dense")
+        if codec_name == "auto" and self._dense_is_better(occupancy, copies, bits, stream.size, round_trip):
+            way = Way("dense")
         return way, round(occupancy.density * stream.size)
 
-    def _sparse_seconds(self, occupancy: Occupancy, copies: float, bits: float, size: int) -> float:
+    def _dense_is_better(
+        self, occupancy: Occupancy, copies: float, bits: float, size: int, round_trip: float
+    ) -> bool:
         union = 1 - (1 - occupancy.density) ** copies
-        lanes = bits / 32 + union
-        return size * (lanes * self.seconds_a_lane + (SPARSE_NS + UNION_NS * union) * 1e-9)
+        lanes = bits / 32 + union  # a coordinate
+        if self.minimise == "bytes":
+            return lanes >= 1
+        sparse = lanes * self.seconds_a_lane + (SPARSE_NS + UNION_NS * union) * 1e-9
+        return size * (self.seconds_a_lane + DENSE_NS * 1e-9) <= size * sparse + round_trip
 
     def learn(
         self, spec: CallSpec, agreed: Agreed, union: int, size: int, network_seconds: float, lanes: int

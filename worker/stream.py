@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -16,6 +16,30 @@ from switchreduce.worker.codec import Scan
 # result is rounded once. bfloat16 is ml_dtypes' (and JAX's); it needs no import here.
 _HALVES = ("float16", "bfloat16")
 DTYPES = (*(dtype.name for dtype in codec.DTYPES), *_HALVES)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What coordinates [start, stop) come to: ``write`` writes it to an array of ``dtype``."""
+
+    start: int
+    stop: int
+    dtype: np.dtype
+    write: Callable[[np.ndarray], None]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Where values are not finite: int64 coordinates of a stream, ascending.
+
+    ``up``: +inf and NaN, ``down``: -inf and NaN, for NaN is what both of them sum to.
+    """
+
+    up: np.ndarray
+    down: np.ndarray
+
+
+NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class Stream:
@@ -94,24 +118,38 @@ class Stream:
         largest = max(self._pieces, key=lambda piece: piece.size)
         return widen(largest[: 1 << 20]) if self.wide != self.dtype else largest
 
-    def write_back(self, result: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
-        """Copy ``result`` (``dtype``[size]) into the arrays that the stream was made of."""
-        for array, end, piece in zip(arrays, self._ends, self._pieces, strict=True):
-            array[...] = result[end - piece.size : end].reshape(array.shape)
+    def write_back(
+        self, results: Iterable[Result], special: Iterable[Marks], arrays: Sequence[np.ndarray]
+    ) -> None:
+        """Write ``results``, and infinity and NaN over them where ``special`` says, into ``arrays``, of which
+        the stream was made or is a copy."""
+        for result in results:
+            parts = list(self._parts(result.start, result.stop))
+            if len(parts) == 1 and result.dtype == self.dtype:
+                result.write(parts[0])
+                continue
+            whole = np.empty(result.stop - result.start, result.dtype)
+            result.write(whole)
+            offset = 0
+            for part in parts:
+                inside = whole[offset : offset + part.size]
+                offset += part.size
+                if result.dtype == self.dtype:
+                    part[...] = inside
+                else:
+                    narrow(inside, part)
+        for marks in special:
+            self._put(marks.up, np.inf)
+            self._put(marks.down, -np.inf)
+            self._put(np.intersect1d(marks.up, marks.down), np.nan)
+        for array, piece in zip(arrays, self._pieces, strict=True):
+            if not np.may_share_memory(array, piece):
+                array[...] = piece.reshape(array.shape)
 
-
-@dataclass(frozen=True)
-class Marks:
-    """Where a rank's values are not finite: int64 coordinates of a stream, ascending.
-
-    ``up``: +inf and NaN, ``down``: -inf and NaN, for NaN is what both of them sum to.
-    """
-
-    up: np.ndarray
-    down: np.ndarray
-
-
-NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64))
+    def _put(self, coordinates: np.ndarray, value: float) -> None:
+        for end, piece in zip(self._ends, self._pieces, strict=True):
+            start = end - piece.size
+            piece[coordinates[(coordinates >= start) & (coordinates < end)] - start] = value
 
 
 def set_aside_nonfinite(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], Marks]:

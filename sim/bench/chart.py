@@ -48,6 +48,7 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
 
 def _draw_part(panel: object, part: str, rows: Sequence[Row]) -> None:
     from matplotlib.axes import Axes
+    from matplotlib.ticker import LogFormatter
 
     assert isinstance(panel, Axes)
     places = range(len(rows))
@@ -60,6 +61,8 @@ def _draw_part(panel: object, part: str, rows: Sequence[Row]) -> None:
     colours = [{True: MET, False: MISSED, None: NEUTRAL}[row.met] for row in rows]
     panel.barh(places, ratios, 0.6, xerr=errors, color=colours, ecolor="black", capsize=2)
     panel.set_xscale("log")
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.xaxis.set_minor_formatter(LogFormatter())  # says numbers where the axis spans less than a decade
     for place, row, ratio, (_, high) in zip(places, rows, ratios, spreads, strict=True):
         # beside whatever reaches furthest: bar, upper quartile or mark
         end = max(ratio, high, row.target.ratio if row.target is not None else 0.0)

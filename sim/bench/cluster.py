@@ -34,12 +34,14 @@ def running_cluster(build: str) -> Iterator[str]:
 
 
 def run_ranks(
-    controller: str, job: str, ranks: int, work: Callable[[Communicator, int], Result]
+    controller: str, job: str, ranks: int, work: Callable[[Communicator, int], Result], minimise: str = "time"
 ) -> list[Result]:
     """What `work(communicator, rank)` returns on each rank. Raises the first rank's error."""
 
     def rank_main(rank: int) -> Result:
-        with Communicator.connect(controller, job=job, rank=rank, world_size=ranks) as communicator:
+        with Communicator.connect(
+            controller, job=job, rank=rank, world_size=ranks, minimise=minimise
+        ) as communicator:
             return work(communicator, rank)
 
     with ThreadPoolExecutor(ranks) as threads:

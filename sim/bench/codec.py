@@ -84,7 +84,7 @@ class Subject:
         """Uses up ``lanes``."""
         for number, (part, plan) in enumerate(zip(self.parts, plans, strict=True)):
             out = self.out[number * codec.BLOCK :][: part.values.size]
-            codec.decode(lanes[number], plan, part.scale, out, "sum", self.workspace)
+            codec.decode(lanes[number], plan, part.scale, out)
 
     def encoded(self, plans: list[Plan]) -> list[np.ndarray]:
         """By block, the lanes."""

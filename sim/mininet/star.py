@@ -154,18 +154,19 @@ def start_switch(target: str, star: Star) -> Process:
 
 
 def start_controller(star: Star, switch: Process, build: str) -> Process:
-    """The controller, once it has programmed the switch. Raises SwitchReduceError if it cannot."""
+    """The controller, once it has programmed the switch.
+
+    Raises SwitchReduceError if it cannot, or at once if the switch has stopped.
+    """
     controller = Process(
         "controller", "controller", "--listen", CONTROLLER, "--switch", P4RUNTIME, "--build", build,
         "--aggregation-address", AGGREGATION_ADDRESS,
         program=(*inside(star.switch), *SWITCHREDUCE),
     )  # fmt: skip
     try:
-        controller.wait_for("workers join at", COMPILE_TIMEOUT)
-    except BaseException as error:
+        controller.wait_for("workers join at", COMPILE_TIMEOUT, needed=switch)
+    except BaseException:
         controller.stop()
-        if isinstance(error, SwitchReduceError) and not switch.running:
-            raise SwitchReduceError(f"the switch stopped: {switch.last_line or 'no word'}") from None
         raise
     return controller
 

@@ -119,7 +119,7 @@ def test_image_names_and_addresses_are_variables(compose):
             assert service["image"] == "mirror/bmv2:1"
         else:
             assert service["image"] == "mirror/ours:3"
-            assert service["build"]["args"]["PYTHON_IMAGE"] == "mirror/python:2"
+    assert model["services"]["links"]["build"]["args"]["PYTHON_IMAGE"] == "mirror/python:2"
     assert "10.83" not in json.dumps(model)
 
 
@@ -182,4 +182,4 @@ def test_an_input_that_is_none_ends_with_a_clear_line(up, tmp_path):
     path.chmod(0o644)
     done = up(WORKERS="2", INPUT=str(path))
     assert done.returncode == 1
-    assert re.search(r"rank 0: error: cannot load '\S+mine\.npz': it is no intact \.npz file", done.stdout)
+    assert re.search(r"rank 0: error: cannot load '\S+mine\.npz': it is no intact \.npz file", done.stderr)

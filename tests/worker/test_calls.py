@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from switchreduce.errors import NonFiniteError, SumOverflowError, SwitchReduceError
 from switchreduce.p4.builds import load_build
 from switchreduce.sim.network import VirtualNetwork
+from switchreduce.worker import collective
 from switchreduce.worker.agreement import Disagreement, Refused
 from switchreduce.worker.caller import Caller
 from switchreduce.worker.calls import CODECS, arrays_of, describe_call
@@ -228,6 +229,39 @@ def test_many_blocks_with_little_room(wide_switch):
             assert isinstance(outcome, Outcome)
         assert np.array_equal(arrays[0], expected)
         assert np.array_equal(arrays[1], expected)
+    finally:
+        job.job.close()
+
+
+@pytest.mark.parametrize("codec", ["packed", "sketch"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_pieces_of_several_blocks(wide_switch, monkeypatch, dtype, codec):
+    """Blocks of one piece with scales far apart, an empty one between, an end inside a lane, two arrays."""
+    monkeypatch.setattr(collective, "PIECES", 2)
+    network = VirtualNetwork(wide_switch, BUILD, SWITCH_ADDRESS, perfect)
+    job = Job(wide_switch, network, 2, 200)
+    try:
+        rng = np.random.default_rng(8)
+        inputs = []
+        for _ in range(2):
+            size = 8 * 2**18 + 5
+            magnitude = np.repeat([1.0, 1e-3, 0.0, 1e4, 1.0, 0.0, 0.0, 50.0, 1.0], 2**18)[:size]
+            if dtype == "int32":
+                magnitude = magnitude * 1e5
+            inputs.append(np.where(rng.random(size) < 0.01, rng.uniform(-1, 1, size), 0) * magnitude)
+        if dtype == "int32":
+            inputs[0][4 * 2**18 - 9] = 2**31 - 1  # this block and its piece need two limbs
+            inputs[1][4 * 2**18 - 9] = 0
+        flats = [flat.astype(dtype) for flat in inputs]
+        wide = [flat.astype(np.float64) if dtype == "float16" else flat for flat in flats]
+        expected = exact_allreduce(wide).result.astype(dtype)
+        cut = 3 * 2**18 + 77
+        arrays = [[flat[:cut].copy(), flat[cut:].copy()] for flat in flats]
+        for outcome in job.call(arrays, codec=codec):
+            assert isinstance(outcome, Outcome)
+            assert max(len(piece.scales) for piece in outcome.pieces) == 4
+        for pair in arrays:
+            assert np.concatenate(pair).tobytes() == expected.tobytes()
     finally:
         job.job.close()
 

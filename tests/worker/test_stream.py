@@ -1,13 +1,15 @@
 """Arrays back to back, and half precision in and out."""
 
+import itertools
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchreduce.worker.stream import Stream, narrow, widen
+from switchreduce.worker.stream import Result, Stream, narrow, widen
 
 
 @settings(max_examples=200)
@@ -22,7 +24,12 @@ def test_values_are_those_of_the_concatenation(sizes, data):
         assert stream.values(start, stop).tolist() == list(range(start, stop))
         number, index = stream.locate(start)
         assert arrays[number][index] == start
-    stream.write_back(-np.arange(stream.size, dtype=np.int32), arrays)
+    cuts = sorted({0, start, stop, stream.size})
+    results = [
+        Result(first, last, stream.dtype, partial(np.copyto, src=-np.arange(first, last, dtype=np.int32)))
+        for first, last in itertools.pairwise(cuts)
+    ]
+    stream.write_back(results, (), arrays)
     assert [int(x) for array in arrays for x in array] == [-i for i in range(stream.size)]
 
 

@@ -22,15 +22,16 @@ from switchreduce.worker.codec.arrays import (
     block_count,
     index_lanes,
 )
-from switchreduce.worker.codec.blind import decode_blind, part_of, peel_blind, plan_blind
+from switchreduce.worker.codec.blind import collect_blind, part_of, peel_blind, plan_blind
+from switchreduce.worker.codec.encoding import encode, encode_values
 from switchreduce.worker.codec.exact import compose, digitise, list_values
 from switchreduce.worker.codec.exact_scale import EXACT_KEYS, ExactScale, ExactScan, scan_exact
 from switchreduce.worker.codec.index import FLAT, SHAPES, Occupancy, Shape, UnionSearch, best_shape, look
 from switchreduce.worker.codec.plan import Form, Plan, plan_dense, plan_empty, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import QuantisedBlock, quantise
 from switchreduce.worker.codec.reference import ExactResult, exact_allreduce, rounded_allreduce
+from switchreduce.worker.codec.results import Op, Sums, collect, decode, write
 from switchreduce.worker.codec.scale import BlockScale, Scan, scan
-from switchreduce.worker.codec.sums import Op, decode, encode, encode_values
 from switchreduce.worker.codec.warm import warm_up, warm_up_exact
 
 __all__ = [
@@ -51,13 +52,15 @@ __all__ = [
     "QuantisedBlock",
     "Scan",
     "Shape",
+    "Sums",
     "UnionSearch",
     "Workspace",
     "best_shape",
     "block_count",
+    "collect",
+    "collect_blind",
     "compose",
     "decode",
-    "decode_blind",
     "digitise",
     "encode",
     "encode_values",
@@ -78,4 +81,5 @@ __all__ = [
     "scan_exact",
     "warm_up",
     "warm_up_exact",
+    "write",
 ]

@@ -8,13 +8,12 @@ the guess was.
 import numpy as np
 from numpy.typing import NDArray
 
-from switchreduce.worker.codec.arrays import Lanes, Values, Workspace, check_lanes, read_only
-from switchreduce.worker.codec.kernels import WORD, dequantise, encode_sketch, peel
+from switchreduce.worker.codec.arrays import Lanes, Workspace, check_lanes, read_only
+from switchreduce.worker.codec.kernels import WORD, encode_sketch, peel
 from switchreduce.worker.codec.layout import layout_for
 from switchreduce.worker.codec.plan import Form, Plan, hash_arguments
 from switchreduce.worker.codec.quantised import QuantisedBlock
-from switchreduce.worker.codec.scale import BlockScale, power_of_two_factors
-from switchreduce.worker.codec.sums import Op, decode
+from switchreduce.worker.codec.results import Sums, collect
 
 # A blind sketch is made for so much larger a union than expected: unions of one layer change by a few percent
 # from step to step, and with some buckets to spare a sketch peels almost always, not three times of four.
@@ -52,33 +51,19 @@ def part_of(block: QuantisedBlock, coordinates: NDArray[np.uint32]) -> Quantised
     return QuantisedBlock(block.size, index, where, block.values[kept])
 
 
-def decode_blind(
-    lanes: Lanes,
-    plan: Plan,
-    rest: NDArray[np.uint32],
-    rest_sums: Lanes,
-    scale: BlockScale,
-    out: Values,
-    op: Op,
-    workspace: Workspace,
-) -> None:
-    """``decode`` for what ``peel_blind`` returned, with the sums of the coordinates that did not peel.
+def collect_blind(lanes: Lanes, plan: Plan, rest: NDArray[np.uint32], rest_sums: Lanes) -> Sums:
+    """``collect`` for what ``peel_blind`` returned, with the sums of the coordinates that did not peel.
 
     ``lanes`` are used up. Raises SwitchError if the sums contradict each other.
     """
     check_lanes("rest_sums", rest_sums, np.uint32, rest.size)
-    if rest.size:
-        again = np.empty(plan.buckets, np.uint32)
-        values = read_only(rest_sums.view(np.int32))
-        everything = (np.int32(0), np.uint32(0xFFFF_FFFF))
-        encode_sketch(read_only(rest), values, *everything, *hash_arguments(plan.layout, plan.seed), again)
-        lanes -= again
-    decode(lanes, plan, scale, out, op, workspace)
-    if rest.size:
-        divisor = float(scale.world_size if op == "mean" else 1)
-        results = np.empty(rest.size, out.dtype)
-        if out.dtype.kind == "i":
-            results[:] = rest_sums.view(np.int32)
-        else:
-            dequantise(read_only(rest_sums), divisor, *power_of_two_factors(-scale.shift), results)
-        out[rest] = results
+    if rest.size == 0:
+        return collect(lanes, plan)
+    again = np.empty(plan.buckets, np.uint32)
+    values = read_only(rest_sums.view(np.int32))
+    everything = (np.int32(0), np.uint32(0xFFFF_FFFF))
+    encode_sketch(read_only(rest), values, *everything, *hash_arguments(plan.layout, plan.seed), again)
+    lanes -= again
+    peeled = collect(lanes, plan)
+    where = np.concatenate([plan.order, rest.astype(np.uint64)])
+    return Sums(plan.size, np.concatenate([peeled.values, rest_sums]), where)

@@ -34,7 +34,7 @@ from switchreduce.worker.codec.exact_scale import ExactScale
 from switchreduce.worker.codec.kernels import BATCH
 from switchreduce.worker.codec.plan import Form, Plan
 from switchreduce.worker.codec.quantised import QuantisedBlock
-from switchreduce.worker.codec.sums import Op
+from switchreduce.worker.codec.results import Op
 
 
 @dataclass(frozen=True)

@@ -299,14 +299,14 @@ def follow(lanes: Any, order: Any, seed: Any, segments: Any, length: Any, sums: 
 
 
 @njit(cache=True, nogil=True)
-def scatter(sums: Any, order: Any, divisor: float, first: float, second: float, out: Any) -> None:
-    """out = 0, then out[coordinate of order[k]] = int32 sums[k] / divisor * first * second.
+def scatter(sums: Any, order: Any, start: Any, divisor: float, first: float, second: float, out: Any) -> None:
+    """out = 0, then out[coordinate of order[k] - start] = int32 sums[k] / divisor * first * second.
 
-    ``order`` has the coordinate in the lower half of uint64, or is uint32.
+    ``order`` has the coordinate in the lower half of uint64, or is uint32. ``start`` is uint64.
     """
     out[:] = 0
     for k in range(order.size):
-        out[order[k] & _LOW] = np.float64(np.int32(sums[k])) / divisor * first * second
+        out[(order[k] & _LOW) - start] = np.float64(np.int32(sums[k])) / divisor * first * second
 
 
 @njit(cache=True, nogil=True)

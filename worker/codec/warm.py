@@ -3,13 +3,14 @@
 import numpy as np
 
 from switchreduce.worker.codec.arrays import DTYPES, Workspace
+from switchreduce.worker.codec.encoding import encode, encode_values
 from switchreduce.worker.codec.exact import compose, digitise, list_values
 from switchreduce.worker.codec.exact_scale import ExactScale, scan_exact
 from switchreduce.worker.codec.index import SHAPES, UnionSearch, look
 from switchreduce.worker.codec.plan import plan_dense, plan_packed, plan_sketch
 from switchreduce.worker.codec.quantised import quantise
+from switchreduce.worker.codec.results import decode
 from switchreduce.worker.codec.scale import BlockScale, scan
-from switchreduce.worker.codec.sums import decode, encode, encode_values
 
 
 def warm_up() -> None:
@@ -36,7 +37,7 @@ def warm_up() -> None:
         for plan in (sketch, plan_packed(union, x.size), plan_dense(x.size)):
             lanes = np.empty(plan.lanes, np.uint32)
             encode(block, plan, lanes)
-            decode(lanes, plan, scale, x, "sum", workspace)
+            decode(lanes, plan, scale, x)
         encode_values(x, scale, np.empty(x.size, np.uint32))
 
 

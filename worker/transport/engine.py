@@ -26,6 +26,8 @@ MAX_BURST = (
     64  # datagrams of one datagrams_to_send: what one UDP_SEGMENT send may hold (Linux UDP_MAX_SEGMENTS)
 )
 
+LOSSY = 0.01  # share of packets that the link itself lost beyond which silence looks like loss at once
+
 
 class SlotEngine:
     """One rank's end of the slot protocol.
@@ -59,9 +61,12 @@ class SlotEngine:
         self._sent_at = np.zeros(slots, np.float64)
         self._order = np.zeros(slots, np.int64)  # of the last transmission, over all slots
         self._tries = np.zeros(slots, np.int64)
+        self._lagging = np.zeros(slots, np.int64)  # scratch
         self._sends = 0
-        self._newest_result = -1  # send order of the latest packet whose result came
+        self._done_chunk = np.full(slots, -1, np.int64)  # the slot's last chunk whose result came
+        self._done_order = np.full(slots, -1, np.int64)  # and the order of its transmission
         self._last_progress = 0.0
+        self._link_losses = 0  # packets that no queue lost
 
         self._layout = kernels.field_layout(self.datagram)
         self._first_word = self.datagram.fields["lanes"][1] // 4  # type: ignore[index]
@@ -76,7 +81,8 @@ class SlotEngine:
         ):
             self._expected[field] = value
         self._outgoing = np.zeros(MAX_BURST, self.datagram)
-        self._outgoing_words = self._outgoing.view(np.uint32).reshape(MAX_BURST, -1)
+        self._outgoing_bytes = self._outgoing.view(np.uint8).reshape(-1)
+        self._burst = np.zeros(MAX_BURST, np.int64)  # slots that are sent next
         for name, value in (
             ("magic", constants.MAGIC),
             ("kind", constants.KIND_CONTRIBUTION),
@@ -171,51 +177,60 @@ class SlotEngine:
         self.stats.malformed += rest > 0
         tally = np.zeros(4, np.int64)
         accepted = np.empty(count, np.int64)
-        taken, newest, round_trip = kernels.accept(
+        taken, round_trip = kernels.accept(
             data, count, size, self._layout, self._expected, self._first_word,
             self._arena, self._state, self._chunk, self._row, self._op, self._segment,
-            self._sent_at, self._order, self._tries, self._missing, now, tally, accepted,
+            self._sent_at, self._tries, self._missing, now, tally, accepted,
         )  # fmt: skip
         self.stats.results += taken
         self.stats.duplicates += int(tally[kernels.DUPLICATE])
         self.stats.malformed += int(tally[kernels.MALFORMED])
         self.stats.foreign += int(tally[kernels.FOREIGN])
+        if tally[kernels.DUPLICATE]:
+            self.round_trip.spurious(now)
         if not taken:
             return
-        for number in set(self._segment[accepted[:taken]].tolist()):
+        slots = accepted[:taken]
+        for number in set(self._segment[slots].tolist()):
             segment = self._segments[number]
             if self._missing[number] == 0 and segment is not None:
                 segment.done = True
                 self._segments[number] = None
+        self._done_chunk[slots] = self._chunk[slots]
+        self._done_order[slots] = self._order[slots]
         self._last_progress = now
-        self._newest_result = max(self._newest_result, int(newest))
+        self.round_trip.lossy = self._link_losses > self.stats.sent * LOSSY
         if round_trip >= 0:
-            self.round_trip.observe(round_trip)
+            self.round_trip.observe(round_trip, now)
         self.round_trip.backoff = 0
-        self.window.grow(taken)
+        self.window.grow(taken, now, self.round_trip.waiting)
         self._detect_losses(now)
 
-    def _lagging(self) -> np.ndarray:
-        """Slots in flight whose packet left before one whose result is here already."""
-        return np.flatnonzero((self._state == IN_FLIGHT) & (self._order < self._newest_result))
+    def _survey(self) -> tuple[int, float, np.ndarray, float]:
+        """(slots in flight, when the newest was sent, those that lag, when the oldest of these was sent).
+
+        One lags if a later chunk's packet, sent later, has overtaken it. An earlier chunk that was sent again
+        says nothing: a rank that is behind has yet to contribute to what comes after it.
+        """
+        in_flight, newest, count, oldest = kernels.survey(
+            self._state, self._chunk, self._order, self._sent_at, self._done_chunk, self._done_order,
+            self._lagging,
+        )  # fmt: skip
+        return in_flight, newest, self._lagging[:count], oldest
 
     def _detect_losses(self, now: float) -> None:
         """RFC 8985 (RACK): lost is what lags behind a later packet by more than reordering explains."""
-        lagging = self._lagging()
-        if lagging.size == 0:
+        _, _, lagging, oldest = self._survey()
+        if lagging.size == 0 or oldest + self.round_trip.patience > now:
             return
-        lost = lagging[self._sent_at[lagging] + self._patience <= now]
+        lost = lagging[self._sent_at[lagging] + self.round_trip.patience <= now]
         if lost.size:
             self._state[lost] = LOST
-            self._shrink(now)
-
-    @property
-    def _patience(self) -> float:
-        return self.round_trip.smoothed + self.round_trip.reorder_window
-
-    def _shrink(self, now: float) -> None:
-        if self.window.shrink(now, self.round_trip.smoothed):
-            self.stats.losses += 1
+            trip = self.round_trip
+            if self.window.shrink(int(lost.size), now, trip.smoothed, trip.waiting):
+                self.stats.losses += 1
+            elif not self.window.recovering(now):
+                self._link_losses += lost.size
 
     # -- datagrams out ------------------------------------------------------------------------------
 
@@ -229,90 +244,72 @@ class SlotEngine:
         if budget <= 0:
             return self._outgoing[:0]
         lost = np.flatnonzero(self._state == LOST)
-        lost = lost[np.argsort(self._chunk[lost])][:budget]
-        self.stats.retransmits += lost.size
-        runs = [lost]
-        budget -= lost.size
-        while budget > 0 and self._queue:
-            run = self._start_run(budget)
-            if run.size == 0:
+        if lost.size:
+            lost = lost[np.argsort(self._chunk[lost])][:budget]
+            self.stats.retransmits += lost.size
+            self._burst[: lost.size] = lost
+        count = lost.size
+        while count < budget and self._queue:
+            started = self._start_run(budget - count, self._burst[count:])
+            if started == 0:
                 break
-            runs.append(run)
-            budget -= run.size
-        return self._write(np.concatenate(runs), now)
+            count += started
+        return self._write(self._burst[:count], now)
 
-    def _start_run(self, limit: int) -> np.ndarray:
-        """Put up to `limit` chunks of the queue's first segment into their slots, as far as these have the
-        result of their previous chunk; the slots."""
+    def _start_run(self, limit: int, started: np.ndarray) -> int:
+        """Put up to `limit` chunks of the queue's first segment into their slots; how many."""
         segment = self._queue[0]
-        count = min(limit, segment.chunks - self._queued, self.session.slots)
-        chunks = np.arange(self._next_send, self._next_send + count)
-        slots = chunks % self.session.slots
-        busy = np.flatnonzero(self._state[slots] != IDLE)
-        if busy.size:
-            count = int(busy[0])
-            chunks, slots = chunks[:count], slots[:count]
-        self._chunk[slots] = chunks
-        self._row[slots] = np.arange(segment.row + self._queued, segment.row + self._queued + count)
-        self._op[slots] = segment.op
-        self._segment[slots] = segment.number
-        self._tries[slots] = 0
-        # so that this rank's next look at these slots finds them taken, before they are written
-        self._state[slots] = IN_FLIGHT
+        limit = min(limit, segment.chunks - self._queued, self.session.slots)
+        count: int = kernels.start_run(
+            self._next_send, limit, segment.row + self._queued, int(segment.op), segment.number,
+            self._state, self._chunk, self._row, self._op, self._segment, self._tries, started,
+        )  # fmt: skip
         self._next_send += count
         self._queued += count
         if self._queued == segment.chunks:
             self._queue.popleft()
             self._queued = 0
-        return slots
+        return count
 
     def _write(self, slots: np.ndarray, now: float) -> np.ndarray:
         count = slots.size
-        out = self._outgoing[:count]
-        if count == 0:
-            return out
-        chunk = self._chunk[slots]
-        out["op"] = self._op[slots]
-        out["slot"] = slots
-        out["version"] = (chunk // self.session.slots) & 1
-        out["chunk"] = chunk & 0xFFFFFFFF
-        kernels.write_lanes(self._arena, self._row[slots], self._outgoing_words, self._first_word)
-        self._state[slots] = IN_FLIGHT
-        self._sent_at[slots] = now
-        self._order[slots] = np.arange(self._sends, self._sends + count)
-        self._tries[slots] += 1
-        self._sends += count
-        self.stats.sent += count
-        self.stats.bytes_sent += count * self.datagram.itemsize
-        return out
+        if count:
+            kernels.write(
+                slots, now, self._sends, self._arena, self._state, self._chunk, self._row, self._op,
+                self._sent_at, self._order, self._tries, self._layout, self._outgoing_bytes,
+                self.datagram.itemsize, self._first_word,
+            )  # fmt: skip
+            self._sends += count
+            self.stats.sent += count
+            self.stats.bytes_sent += count * self.datagram.itemsize
+        return self._outgoing[:count]
 
     # -- time ---------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, or None while nothing is in flight."""
-        in_flight = self._state == IN_FLIGHT
-        if not in_flight.any():
+        in_flight, newest_send, _, oldest_lagging = self._survey()
+        if in_flight == 0:
             return None
-        deadline = self._timeout_at()
-        lagging = self._lagging()
-        if lagging.size:
-            deadline = min(deadline, float(self._sent_at[lagging].min()) + self._patience)
-        return deadline
-
-    def _timeout_at(self) -> float:
-        newest_send = float(self._sent_at[self._state == IN_FLIGHT].max())
-        return max(self._last_progress, newest_send) + self.round_trip.timeout
+        timeout_at = max(self._last_progress, newest_send) + self.round_trip.timeout
+        return float(min(timeout_at, oldest_lagging + self.round_trip.patience))
 
     def handle_timer(self, now: float) -> None:
         """Act on a deadline that has passed: what lags is lost, and silence makes the oldest lost."""
         self._detect_losses(now)
         in_flight = np.flatnonzero(self._state == IN_FLIGHT)
-        if in_flight.size and now >= self._timeout_at():
+        if in_flight.size == 0:
+            return
+        timeout_at = max(self._last_progress, float(self._sent_at[in_flight].max())) + self.round_trip.timeout
+        if now >= timeout_at:
             self.stats.timeouts += 1
             self.round_trip.backoff += 1
-            # as many as any switch takes: when heavy loss takes all of fewer, the timeout grows
-            # (50 % loss, 4 ranks: 11 s of virtual time for 100 chunks with two, 3 s with these)
-            oldest = in_flight[np.argsort(self._chunk[in_flight])][: self.window.least]
+            # few at first, as the silence may be a busy machine's; as many as any switch takes where the link
+            # loses packets or stays silent, as the loss of all of few would let the timeout grow
+            count = self.window.least
+            if not self.round_trip.lossy:
+                count = min(2**self.round_trip.backoff, count)
+            oldest = in_flight[np.argsort(self._chunk[in_flight])][:count]
             self._state[oldest] = LOST
 
 

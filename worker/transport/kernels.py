@@ -45,17 +45,85 @@ def _swap(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def write_lanes(arena, rows, words, first_word):  # type: ignore[no-untyped-def]
-    """Copy arena rows into datagrams, to network order.
+def _put(data, position, width, value):  # type: ignore[no-untyped-def]
+    for i in range(width):
+        data[position + i] = np.uint8(value >> np.uint64(8 * (width - 1 - i)) & np.uint64(0xFF))
 
-    arena uint32 (rows, lanes), rows int64 (n,), words uint32 (>= n, words per datagram).
-    """
+
+@njit(cache=True, nogil=True)
+def start_run(  # type: ignore[no-untyped-def]
+    first, limit, first_row, kind, number, state, chunk, row, op, segment, tries, started
+):
+    """Put chunks `first`, `first` + 1, ... of a segment into their slots, up to `limit` of them and as far as
+    these have the result of their previous chunk. Returns how many; `started` gets the slots."""
+    slots = state.shape[0]
+    for i in range(limit):
+        slot = (first + i) % slots
+        if state[slot] != IDLE:
+            return i
+        # so that this rank's next look at the slot finds it taken, before it is written
+        state[slot] = IN_FLIGHT
+        chunk[slot] = first + i
+        row[slot] = first_row + i
+        op[slot] = kind
+        segment[slot] = number
+        tries[slot] = 0
+        started[i] = slot
+    return limit
+
+
+@njit(cache=True, nogil=True)
+def write(  # type: ignore[no-untyped-def]
+    slots, now, sends, arena, state, chunk, row, op, sent_at, order, tries, layout, data, size, first_word
+):
+    """Write the slots' datagrams, of `size` bytes each, one behind the other into `data` (uint8), whose other
+    fields are there already; from arena to network order."""
     lanes = arena.shape[1]
-    for i in range(rows.shape[0]):
-        source = arena[rows[i]]
-        target = words[i, first_word : first_word + lanes]
+    words = data.view(np.uint32)
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        base = i * size
+        version = np.uint64((chunk[slot] // state.shape[0]) & 1)
+        _put(data, base + layout[OP, 0], layout[OP, 1], np.uint64(op[slot]))
+        _put(data, base + layout[SLOT, 0], layout[SLOT, 1], np.uint64(slot))
+        _put(data, base + layout[VERSION, 0], layout[VERSION, 1], version)
+        _put(data, base + layout[CHUNK, 0], layout[CHUNK, 1], np.uint64(chunk[slot]))
+        source = arena[row[slot]]
+        start = base // 4 + first_word
+        target = words[start : start + lanes]
         for lane in range(lanes):
             target[lane] = _swap(source[lane])
+        state[slot] = IN_FLIGHT
+        sent_at[slot] = now
+        order[slot] = sends + i
+        tries[slot] += 1
+
+
+@njit(cache=True, nogil=True)
+def survey(state, chunk, order, sent_at, done_chunk, done_order, lagging):  # type: ignore[no-untyped-def]
+    """(slots in flight, when the newest of them was sent, how many lag, when the oldest of these was sent);
+    `lagging` gets the slots in flight that a later chunk's packet, sent later, has overtaken."""
+    newest = np.int64(-1)
+    for slot in range(state.shape[0]):
+        newest = max(newest, done_order[slot])
+    in_flight = 0
+    count = 0
+    newest_sent = -np.inf
+    oldest_lagging = np.inf
+    for slot in range(state.shape[0]):
+        if state[slot] != IN_FLIGHT:
+            continue
+        in_flight += 1
+        newest_sent = max(newest_sent, sent_at[slot])
+        if order[slot] >= newest:
+            continue
+        for other in range(state.shape[0]):
+            if done_chunk[other] > chunk[slot] and done_order[other] > order[slot]:
+                lagging[count] = slot
+                count += 1
+                oldest_lagging = min(oldest_lagging, sent_at[slot])
+                break
+    return in_flight, newest_sent, count, oldest_lagging
 
 
 @njit(cache=True, nogil=True)
@@ -73,7 +141,6 @@ def accept(  # type: ignore[no-untyped-def]
     op,
     segment,
     sent_at,
-    order,
     tries,
     missing,
     now,
@@ -84,13 +151,12 @@ def accept(  # type: ignore[no-untyped-def]
 
     `expected` (uint64 per field) is what a result for this rank must hold in the fields that never change.
     Results of slots in flight are copied into the arena; the slot becomes idle and its segment's count of
-    missing results falls. `accepted` gets the slots in order of arrival. Returns how many, the newest send
-    order among them, and the shortest round trip of a packet that was sent once (or -1).
+    missing results falls. `accepted` gets the slots in order of arrival. Returns how many, and the shortest
+    round trip of a packet that was sent once (or -1).
     """
     lanes = arena.shape[1]
     words = data[: count * size].view(np.uint32).reshape(count, size // 4)
     taken = 0
-    newest = np.int64(-1)
     round_trip = -1.0
     for i in range(count):
         base = i * size
@@ -127,10 +193,9 @@ def accept(  # type: ignore[no-untyped-def]
             target[lane] = _swap(source[lane])
         state[slot] = IDLE
         missing[segment[slot]] -= 1
-        newest = max(newest, order[slot])
         if tries[slot] == 1 and (round_trip < 0 or now - sent_at[slot] < round_trip):
             round_trip = now - sent_at[slot]
         accepted[taken] = slot
         taken += 1
     tally[RESULT] += taken
-    return taken, newest, round_trip
+    return taken, round_trip

@@ -26,10 +26,16 @@ SO_RCVBUFFORCE = 33
 MAX_DATAGRAM = 65_507  # bytes of UDP payload in one IPv4 packet, a segmented send included
 SOCKET_BUFFER = 8 << 20  # bytes asked of the kernel, which grants what its limits allow
 RECEIVES_A_ROUND = 16  # receives before sending again, so that neither side starves
-# ICMP "port unreachable" in a row, and seconds since the first of them, until the switch counts as not there;
-# the engine's timeouts grow, so that a count alone would take long
-REFUSALS = 8
-REFUSAL_PATIENCE = 2.0
+# How long, in s, errors that may pass count as lost packets, from the first in a row with nothing received in
+# between: a switch that is being restarted (ICMP "port unreachable"), or a link of this host that is down
+# for a moment, which takes its routes along.
+PATIENCE = {
+    errno.ECONNREFUSED: 2.0,
+    errno.ENETUNREACH: 10.0,
+    errno.ENETDOWN: 10.0,
+    errno.EHOSTUNREACH: 10.0,
+}
+LEAST_ERRORS = 8  # in a row, as one may come long after its cause
 
 
 class UdpLink:
@@ -55,8 +61,8 @@ class UdpLink:
         self.segmenting = offload and self._supports(UDP_SEGMENT, 0)
         self.coalescing = offload and self._supports(UDP_GRO, 1)
         self.buffer = np.zeros(1 << 16, np.uint8)
-        self._refusals = 0
-        self._refused_since = 0.0
+        self._errors = 0  # in a row, that may pass
+        self._errors_since = 0.0
         self._control_space = socket.CMSG_SPACE(4)
 
     def _enlarge(self, forced: int, polite: int) -> None:
@@ -99,13 +105,14 @@ class UdpLink:
         if error.errno in (errno.EAGAIN, errno.ENOBUFS, errno.EINTR):
             return
         host, port = self.address
-        if error.errno == errno.ECONNREFUSED:
+        if error.errno in PATIENCE:
             now = time.monotonic()
-            if self._refusals == 0:
-                self._refused_since = now
-            self._refusals += 1
-            if self._refusals < REFUSALS or now - self._refused_since < REFUSAL_PATIENCE:
+            if self._errors == 0:
+                self._errors_since = now
+            self._errors += 1
+            if self._errors < LEAST_ERRORS or now - self._errors_since < PATIENCE[error.errno]:
                 return
+        if error.errno == errno.ECONNREFUSED:
             raise SwitchError(f"nothing listens at {host}:{port}: is the switch running?") from error
         if error.errno == errno.EMSGSIZE:
             raise SwitchError(
@@ -119,13 +126,13 @@ class UdpLink:
         try:
             if not self.coalescing:
                 length = self.socket.recv_into(self.buffer.data)
-                self._refusals = 0
+                self._errors = 0
                 return length, length
             length, control, _, _ = self.socket.recvmsg_into([self.buffer.data], self._control_space)
         except OSError as error:
             self._tolerate(error, 0)
             return 0, 0
-        self._refusals = 0
+        self._errors = 0
         for level, kind, data in control:
             if level == SOL_UDP and kind == UDP_GRO:
                 return length, struct.unpack("=i", data[:4])[0]
@@ -172,9 +179,8 @@ def drive(
                 break
             engine.receive_datagrams(link.buffer, length, size, time.monotonic())
         now = time.monotonic()
-        deadline = engine.next_deadline()
         if deadline is not None and deadline <= now:
-            engine.handle_timer(now)
+            engine.handle_timer(now)  # which looks itself whether what just arrived has moved the deadline
         if engine.stats.results != results:
             results = engine.stats.results
             progress = now

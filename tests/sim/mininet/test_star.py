@@ -124,6 +124,20 @@ def test_delay_is_refused_by_a_kernel_without_netem(gradients):
         assert rows_of(done)[0]["seconds"] > 0.04  # there and back
 
 
+def test_a_switch_that_does_not_start_is_said_at_once(gradients, tmp_path):
+    broken = tmp_path / BMV2
+    broken.write_text("#!/bin/sh\necho no such library\nexit 127\n")
+    broken.chmod(0o755)
+    command = [*STAR, "--switch", "bmv2", "--input", str(gradients)]
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=280, env=os.environ | {"PATH": path}
+    )
+    assert done.returncode == 1
+    # and not, after 30 s, that the controller found none
+    assert done.stderr.splitlines()[-1] == "star: error: switch stopped: no such library"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_signal_leaves_nothing_running(tmp_path, number):
     command = [*STAR, "--switch", "embedded", "--loss", "60"]

@@ -53,7 +53,7 @@ def run_allreduce(
                 codec.encode(one, plan, lanes)
         assert plan.lanes <= length * scale.limbs
         sums = np.add.reduce(sent, dtype=np.uint32)
-        overflow = codec.decode(sums, plan, scale, result[part], op, used)
+        overflow = codec.decode(sums, plan, scale, result[part], op)
         if overflow >= 0:
             return result, part.start + overflow
     return result, -1

@@ -128,4 +128,32 @@ def perfect(*_: object) -> Sequence[float]:
     return (1e-5,)
 
 
-__all__ = ["SWITCH_ADDRESS", "Fate", "SimulatedJob", "combined", "network_fates", "perfect", "queue_all"]
+def slow_queue(capacity: int, service: float, leg: float) -> Fate:
+    """A switch that takes `service` s for a packet and drops what finds `capacity` packets waiting; the legs
+    to and from it take `leg` s."""
+    free_at = 0.0
+
+    def fate(direction: Direction, port: int, now: float) -> Sequence[float]:
+        nonlocal free_at
+        if direction is Direction.TO_RANK:
+            return (leg,)
+        wait = max(0.0, free_at - now)
+        if wait >= capacity * service:
+            return ()
+        free_at = now + wait + service
+        return (leg + wait + service,)
+
+    return fate
+
+
+__all__ = [
+    "SWITCH_ADDRESS",
+    "Fate",
+    "Op",
+    "SimulatedJob",
+    "combined",
+    "network_fates",
+    "perfect",
+    "queue_all",
+    "slow_queue",
+]

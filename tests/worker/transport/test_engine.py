@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from tests.worker.transport.simulated import (
     network_fates,
     perfect,
     queue_all,
+    slow_queue,
 )
 
 BUILD = load_build("wide256")
@@ -116,6 +119,54 @@ def test_a_clean_network_needs_no_retransmission(wide_switch):
         job.close()
     assert [e.stats.retransmits for e in job.engines] == [0] * 4
     assert [e.stats.sent for e in job.engines] == [300] * 4
+
+
+def run_job(switch, fate, slots: int, chunks: int) -> tuple[float, float]:
+    """(virtual seconds, share of packets sent again) of a job of 4 ranks."""
+    network = VirtualNetwork(switch, BUILD, SWITCH_ADDRESS, fate)
+    job = SimulatedJob(switch, BUILD, network, 4, slots, rows=chunks)
+    try:
+        queue_all(job, Op.SUM, np.ones((4, chunks, BUILD.lanes), np.uint32))
+        network.run(lambda: all(e.idle for e in job.engines), VIRTUAL_LIMIT)
+    finally:
+        job.close()
+    stats = [engine.stats for engine in job.engines]
+    return network.now, sum(s.retransmits for s in stats) / sum(s.sent for s in stats)
+
+
+@pytest.mark.parametrize(("leg", "share"), [(1e-4, 0.04), (1e-2, 0.1)], ids=["near", "far"])
+def test_the_window_finds_what_a_slow_switch_takes(wide_switch, leg, share):
+    """It drops what finds 32 packets waiting, which is far less than four ranks with 128 slots could send."""
+    chunks, service = 1500, 5e-5
+    seconds, again = run_job(wide_switch, slow_queue(32, service, leg), 128, chunks)
+    assert again < share  # most of it in the first moments
+    least_seconds = 4 * chunks * service + chunks / 128 * 2 * leg
+    assert seconds < 3 * least_seconds
+
+
+def test_random_losses_do_not_close_the_window(wide_switch):
+    leg, runs = 1e-4, []
+    for seed in range(3):
+        luck = random.Random(seed)
+
+        def fate(*_, luck=luck):
+            return (leg,) if luck.random() >= 0.05 else ()
+
+        runs.append(run_job(wide_switch, fate, 64, 600))
+    seconds, again = (sorted(column)[1] for column in zip(*runs, strict=True))
+    assert 600 * 2 * leg / seconds > 4  # chunks a round trip; a window that takes them for a queue's: 2.6
+    assert again < 0.3  # 23 % of chunks lose a contribution or a result
+
+
+def test_a_moment_of_silence_is_not_a_storm(wide_switch):
+    """Everything stands still for 45 ms, as on a busy machine, which is longer than a timeout."""
+
+    def fate(_direction: object, _port: int, now: float):
+        arrival = now + 1e-3
+        return (max(arrival, 0.055) - now if 0.01 < arrival < 0.055 else 1e-3,)
+
+    _, again = run_job(wide_switch, fate, 64, 1000)
+    assert again * 1000 < 8
 
 
 def test_a_rank_that_comes_late_finds_the_others_waiting(wide_switch):
