@@ -240,6 +240,57 @@ def refused_operations(place: Place) -> list[str]:
     return messages
 
 
+class Embedder(nn.Module):
+    """A sparse table beside dense layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.table = nn.EmbeddingBag(5000, 24, sparse=True, mode="sum")
+        self.layer = nn.Linear(24, 1)
+
+    def forward(self, items: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.table(items))
+
+
+def train_embedding(place: Place, way: str) -> tuple[np.ndarray, int]:
+    """(all parameters after some steps, bytes that this rank sent)."""
+    with connected(place) as state, switch_group(place) as group:
+        model = DistributedDataParallel(Embedder(), process_group=group if way == "backend" else None)
+        if way == "hook":
+            model.register_comm_hook(state, allreduce_hook)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        generator = torch.Generator().manual_seed(place.rank)
+        for _ in range(3):
+            items = torch.randint(0, 5000, (20, 4), generator=generator)
+            optimiser.zero_grad()
+            model(items).square().mean().backward()
+            assert model.module.table.weight.grad.is_sparse
+            optimiser.step()
+        parameters = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+        return parameters, state.totals.bytes_sent
+
+
+def sum_sparse(place: Place) -> None:
+    """Indices of several dimensions and doubled ones, no values, several dtypes; against dense sums."""
+    rank = place.rank
+    with connected(place) as state, switch_group(place) as group:
+        for dtype in (torch.float32, torch.bfloat16, torch.int32):
+            indices = [torch.tensor([[0, 3, 3], [r, 2, 2]]) for r in range(place.world_size)]
+            values = torch.arange(6).reshape(3, 2).to(dtype)
+            shape = (4, 3, 2)
+            of_all = [torch.sparse_coo_tensor(i, values * (r + 1), shape) for r, i in enumerate(indices)]
+            expected = sum(each.to_dense() for each in of_all)
+            total = state.allreduce_sparse(of_all[rank]).wait()
+            assert total.is_sparse
+            assert total.dtype == dtype
+            assert torch.equal(total.to_dense(), expected)
+            dist.all_reduce(of_all[rank], group=group)
+            assert torch.equal(of_all[rank].to_dense(), expected)
+        nothing = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.int64), torch.empty(0), (10**8,))
+        assert state.allreduce_sparse(nothing).wait()._nnz() == 0
+
+
 def raise_nonfinite(place: Place) -> str:
     with connected(place, nonfinite="raise") as state:
         model = DistributedDataParallel(nn.Linear(3, 1))

@@ -206,6 +206,8 @@ class SwitchProcessGroup(dist.ProcessGroup):
     # steps of these
 
     def _reduce(self, tensors: list[torch.Tensor], op: Any) -> Future[list[torch.Tensor]]:
+        if any(tensor.is_sparse for tensor in tensors):
+            return self._reduce_sparse(tensors, op)
         if op == dist.ReduceOp.AVG:
             return self.state.submit(tensors, "mean", tensors)
         if op == dist.ReduceOp.SUM and all(tensor.dtype in SUMMABLE for tensor in tensors):
@@ -226,6 +228,17 @@ class SwitchProcessGroup(dist.ProcessGroup):
             return tensors
 
         return self.state.run(work)
+
+    def _reduce_sparse(self, tensors: list[torch.Tensor], op: Any) -> Future[list[torch.Tensor]]:
+        if len(tensors) > 1 or not (op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG):
+            raise UsageError(f"the backend {NAME} has SUM and AVG of one sparse tensor a call, and no more")
+        (tensor,) = tensors
+
+        def finish(result: torch.Tensor) -> list[torch.Tensor]:
+            tensor.copy_(result)
+            return tensors
+
+        return self.state.submit_sparse(tensor, "sum" if op == dist.ReduceOp.SUM else "mean", finish)
 
     def _gather(self, allreduce: Allreduce, tensor: torch.Tensor) -> list[np.ndarray]:
         """Every rank's `tensor`, of the same size and dtype on all, as words."""

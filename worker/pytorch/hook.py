@@ -14,4 +14,7 @@ def allreduce_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Futur
     For ``model.register_comm_hook(state, allreduce_hook)``. DDP hands over the buckets in the same order on
     all ranks. A rank that is lost makes the backward pass of the others raise RuntimeError with its name.
     """
-    return state.allreduce(bucket.buffer(), "mean")
+    gradients = bucket.buffer()
+    if gradients.is_sparse:  # of nn.Embedding(sparse=True), say: a bucket of its own
+        return state.allreduce_sparse(gradients, "mean")
+    return state.allreduce(gradients, "mean")

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from switchreduce import defaults
 from switchreduce.errors import UsageError
-
-NONFINITE = ("propagate", "raise")
+from switchreduce.worker.calls import CODECS, NONFINITE
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class Options:
     ``codec``: that of `Communicator.allreduce`; None takes SWITCHREDUCE_CODEC, else "auto".
     ``nonfinite``: "propagate" lets infinity and NaN reach their coordinate on all ranks, as Gloo does and
     `torch.amp.GradScaler` needs; "raise" raises NonFiniteError on all ranks.
+    ``minimise``: "time" or "bytes", what "auto" picks a codec for.
     ``slots``: switch slots wanted, 0 for the controller's default.
     ``join_timeout``: seconds for all ranks to arrive.
     ``timeout``: seconds that a call waits for a rank that lives and does not call. (One that died is noticed
@@ -32,13 +32,18 @@ class Options:
     controller: str | None = None
     codec: str | None = None
     nonfinite: str = "propagate"
+    minimise: str = "time"
     slots: int = 0
     join_timeout: float = defaults.JOIN_TIMEOUT
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        if self.nonfinite not in NONFINITE:
-            raise UsageError(f"nonfinite {self.nonfinite!r} is unknown: choose from {', '.join(NONFINITE)}")
+        for name, value, known in (
+            ("codec", self.codec_name(), CODECS),
+            ("nonfinite", self.nonfinite, NONFINITE),
+        ):
+            if value not in known:
+                raise UsageError(f"{name} {value!r} is unknown: choose from {', '.join(known)}")
 
     def controller_address(self, environment: Mapping[str, str] = os.environ) -> str:
         return (

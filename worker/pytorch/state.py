@@ -18,7 +18,7 @@ from switchreduce.worker.communicator import CallReport, Communicator
 from switchreduce.worker.pytorch.engine import Engine
 from switchreduce.worker.pytorch.futures import torch_future
 from switchreduce.worker.pytorch.place import Options, job_name, number_from
-from switchreduce.worker.pytorch.tensors import Staged
+from switchreduce.worker.pytorch.tensors import Staged, StagedSparse
 
 TIMEOUT = 1800.0  # seconds; torch's own default for a process group
 
@@ -54,6 +54,7 @@ def connect(
     *,
     codec: str | None = None,
     nonfinite: str = "propagate",
+    minimise: str = "time",
     slots: int = 0,
     join_timeout: float = defaults.JOIN_TIMEOUT,
     timeout: float | None = None,
@@ -66,7 +67,7 @@ def connect(
 
     Raises UsageError where something is missing, and what `Communicator.connect` raises.
     """
-    options = Options(controller, codec, nonfinite, slots, join_timeout, timeout)
+    options = Options(controller, codec, nonfinite, minimise, slots, join_timeout, timeout)
     in_group = dist.is_available() and dist.is_initialized()
     if rank is None:
         rank = dist.get_rank() if in_group else number_from("RANK")
@@ -94,6 +95,7 @@ class State:
                 rank=rank,
                 world_size=world_size,
                 slots=options.slots,
+                minimise=options.minimise,
                 timeout=options.join_timeout,
                 stall_timeout=TIMEOUT if options.timeout is None else options.timeout,
             )
@@ -108,6 +110,28 @@ class State:
         """
         devices = [tensor.device] if tensor.is_cuda else []
         return torch_future(self.submit([tensor], op, tensor), devices)
+
+    def allreduce_sparse(self, tensor: torch.Tensor, op: str = "sum") -> torch.futures.Future[torch.Tensor]:
+        """The sum or mean over ranks of a sparse COO tensor, as a new one that is coalesced.
+
+        The ranks need not have the same indices. Rows that come out as zeros are left out. Nothing of the
+        tensor's dense size is made, on the way neither. dtypes and errors are those of `allreduce`.
+        """
+        devices = [tensor.device] if tensor.is_cuda else []
+        return torch_future(self.submit_sparse(tensor, op, lambda result: result), devices)
+
+    def submit_sparse(
+        self, tensor: torch.Tensor, op: str, finish: Callable[[torch.Tensor], Result]
+    ) -> Future[Result]:
+        """Queue one call for a sparse COO tensor; the future's result is what `finish` makes of the sum."""
+        staged = StagedSparse(tensor)
+
+        def work(allreduce: Allreduce) -> Result:
+            staged.read()
+            allreduce(staged.array, op=op, codec=self.codec, nonfinite=self.nonfinite)
+            return finish(staged.write())
+
+        return self.run(work)
 
     def submit(self, tensors: Sequence[torch.Tensor], op: str, value: Result) -> Future[Result]:
         """Queue one call for tensors of one dtype, which change in place; the future's result is `value`."""

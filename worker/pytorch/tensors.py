@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from switchreduce.errors import UsageError
+from switchreduce.worker.sparse import SparseArray
 
 try:
     from ml_dtypes import bfloat16
@@ -67,3 +69,40 @@ class Staged:
         with torch.cuda.stream(stream):
             copy()
         stream.synchronize()
+
+
+class StagedSparse:
+    """The same for a sparse COO tensor; `write` gives a new tensor, as ranks have other rows."""
+
+    array: SparseArray
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        if tensor.layout != torch.sparse_coo:
+            raise UsageError(f"a tensor of layout {tensor.layout} is not summed: use sparse_coo or strided")
+        self._tensor = tensor.detach().coalesce()
+        self._values = Staged(self._tensor.values().contiguous())
+        split = self._tensor.sparse_dim()
+        self._outer, self._inner = tuple(tensor.shape[:split]), tuple(tensor.shape[split:])
+
+    def read(self) -> None:
+        self._values.read()
+        indices = self._tensor.indices().cpu().numpy()
+        rows = np.ravel_multi_index(tuple(indices), self._outer).astype(np.int64)
+        values = self._values.array.reshape(rows.size, math.prod(self._inner))
+        self.array = SparseArray(rows, values, math.prod(self._outer))
+
+    def write(self) -> torch.Tensor:
+        indices = torch.from_numpy(np.stack(np.unravel_index(self.array.rows, self._outer)))
+        like, values = self._tensor, self.array.values.reshape(-1, *self._inner)
+        shape = tuple(like.shape)
+        whole = torch.sparse_coo_tensor(
+            indices, as_tensor(values, like.dtype), shape, check_invariants=False, is_coalesced=True
+        )
+        return whole.to(like.device)
+
+
+def as_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of `dtype` over an array that `Staged.array` could be."""
+    if dtype == torch.bfloat16 and bfloat16 is not None:
+        return torch.from_numpy(array.view(np.int16)).view(dtype)
+    return torch.from_numpy(array).to(dtype)
