@@ -19,8 +19,10 @@ PARTS = {
     "codec": ("switchreduce.sim.bench.codec", "what encoding and decoding cost, against reading the array"),
     "switch": ("switchreduce.sim.bench.switch", "the embedded switch and BMv2 with the same packets"),
     "wire": ("switchreduce.sim.bench.wire", "bits that a rank sends, against the entropy bound"),
+    "allreduce": ("switchreduce.sim.bench.allreduce.part", "whole calls against torch.distributed's Gloo"),
 }
 ALL = "all"
+PROFILED_PART = "allreduce"
 LEAST_REPETITIONS = 7
 
 
@@ -32,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("part", choices=[*PARTS, ALL], metavar="PART", help=f"{', '.join(PARTS)} or {ALL}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write rows, machine and versions there")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the ratios there (needs matplotlib)")
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE",
+        help="allreduce: draw there where a call's time goes (needs py-spy and matplotlib)",
+    )  # fmt: skip
     parser.add_argument(
         "--repetitions",
         type=int,
@@ -53,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--repetitions {options.repetitions}: a median needs {LEAST_REPETITIONS} or more")
     if options.svg is not None:
         chart.require_matplotlib()  # before the minutes that measuring takes
-    settings = Settings(options.quick, options.repetitions)
+    if options.profile is not None:
+        _check_profile(options.part)
+    settings = Settings(options.quick, options.repetitions, options.profile)
     rows: list[Row] = []
     with exit_on_signals():  # so that the processes that a part starts are stopped
         for part in PARTS if options.part == ALL else [options.part]:
@@ -66,3 +74,13 @@ def run(options: argparse.Namespace) -> int:
     print(table.format_table(rows))
     failed = [row for row in rows if row.missing or row.met is False]
     return 1 if options.strict and failed else 0
+
+
+def _check_profile(part: str) -> None:
+    """Raises UsageError where --profile can come to nothing."""
+    from switchreduce.sim.bench.allreduce.profile import find_spy
+
+    if part not in (PROFILED_PART, ALL):
+        raise UsageError(f"--profile is for the part {PROFILED_PART}")
+    chart.require_matplotlib()
+    find_spy()

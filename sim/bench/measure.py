@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from switchreduce.sim.bench.rows import Sample
 
@@ -17,10 +18,12 @@ REPETITIONS = 9
 
 @dataclass(frozen=True)
 class Settings:
-    """How a part runs. ``quick`` takes the smallest sizes that still run everything: figures mean nothing."""
+    """How a part runs. ``quick`` takes the smallest sizes that still run everything: figures mean nothing.
+    ``profile`` is where the part `allreduce` draws where its time goes."""
 
     quick: bool = False
     repetitions: int = REPETITIONS
+    profile: Path | None = None
 
     def say(self, text: str) -> None:
         """Progress, one line on stderr."""

@@ -15,16 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from switchreduce.errors import UsageError
-from switchreduce.sim.drivers import udp_frames
+from switchreduce.sim.drivers import udp_frames, udp_messages
 from switchreduce.sim.drivers.impairment import Impairment
 from switchreduce.sim.drivers.peers import PeerTable
 from switchreduce.sim.drivers.udp_frames import HEADER_BYTES, MAX_SEGMENTS, PORTS
+from switchreduce.sim.drivers.udp_messages import NAME_WORDS, UDP_GRO, UDP_SEGMENT, Inbox, Outbox
 from switchreduce.sim.target import Frames
+from switchreduce.sim.target.frames import address
 
-# <linux/udp.h>; the socket module names neither.
-UDP_SEGMENT = 103
-UDP_GRO = 104
-SO_RCVBUFFORCE = 33
+SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; the socket module does not name it
 
 # One received super-datagram: up to 64 KiB, and up to 128 segments (UDP_MAX_SEGMENTS since Linux 6.9).
 SLOT_BYTES = 65536
@@ -68,6 +67,7 @@ class UdpDriver:
         impairment: Impairment | None = None,
     ) -> None:
         udp_frames.compile_kernels()
+        udp_messages.compile_kernels()
         self.counters = UdpCounters()
         self.impairment = impairment
         self.socket = _bind(bind)
@@ -85,15 +85,17 @@ class UdpDriver:
         self._peers = PeerTable(reserved)
         self.owned = np.zeros(PORTS, np.bool_)
         self._templates = np.zeros((PORTS, HEADER_BYTES), np.uint8)
-        self._received = np.empty(SLOTS * SLOT_BYTES, np.uint8)
-        self._slots = [slot.data for slot in self._received.reshape(SLOTS, SLOT_BYTES)]
-        self._slot_start = np.arange(SLOTS, dtype=np.int64) * SLOT_BYTES
-        self._slot_size, self._slot_segment, self._slot_port = np.zeros((3, SLOTS), np.int64)
-        self._payload_at, self._payload_size, self._payload_port = np.zeros(
-            (3, SLOTS * SLOT_SEGMENTS), np.int64
-        )
+        self._inbox = Inbox(SLOTS, SLOT_BYTES)
+        self._starts = np.arange(SLOTS, dtype=np.int64) * SLOT_BYTES
+        self._slots = np.zeros((4, SLOTS), np.int64)  # of those in use: start, size, segment size, port
+        self._known: dict[int, tuple[str, int]] = {}  # senders' addresses by what the kernel calls them
+        self._payloads = np.zeros((3, SLOTS * SLOT_SEGMENTS), np.int64)
+        self._outbox = Outbox()
+        self._names = np.zeros((PORTS, NAME_WORDS), np.int64)
+        self._names_place = address(self._names)
         self._outgoing = np.empty(0, np.uint8)
         self._outgoing_view = self._outgoing.data
+        self._outgoing_place = address(self._outgoing)
         self._runs = np.empty((5, 0), np.int64)
         self._segment_messages: dict[int, list[tuple[int, int, bytes]]] = {}
 
@@ -102,26 +104,15 @@ class UdpDriver:
     def receive(self, frames: Frames) -> None:
         """Fills ``frames`` with what waits in the socket, as far as there is room; never blocks."""
         slots = self._receive_slots(min(SLOTS, _slots_that_fit(frames)))
-        count = udp_frames.split_datagrams(
-            self._slot_start,
-            self._slot_size,
-            self._slot_segment,
-            self._slot_port,
-            slots,
-            self._payload_at,
-            self._payload_size,
-            self._payload_port,
-        )
+        payloads = self._payloads
+        count = udp_frames.split_datagrams(self._slots, slots, payloads)
         self.counters.received += count
-        at, size, port = self._payload_at, self._payload_size, self._payload_port
         if self.impairment is not None:
             order = self.impairment.inward.plan(count)[: len(frames.offset)]
-            at, size, port, count = at[order], size[order], port[order], len(order)
+            payloads, count = payloads.take(order, axis=1), len(order)
         frames.count = udp_frames.wrap_payloads(
-            self._received,
-            at,
-            size,
-            port,
+            self._inbox.data,
+            payloads,
             count,
             self._templates,
             frames.data,
@@ -131,37 +122,44 @@ class UdpDriver:
         )
 
     def _receive_slots(self, limit: int) -> int:
-        """Receives up to ``limit`` super-datagrams from peers that have a port; how many."""
+        """Receives up to ``limit`` super-datagrams; how many are from peers that have a port."""
+        count = self._inbox.receive(self.socket.fileno(), limit)
         now = time.monotonic()
-        used = 0
-        for _ in range(limit):
-            try:
-                size, control, _, peer = self.socket.recvmsg_into(
-                    [self._slots[used]], socket.CMSG_SPACE(4) if self.segmentation else 0
-                )
-            except BlockingIOError:
-                break
-            except ConnectionRefusedError:
-                continue  # an earlier datagram's peer is gone; nothing to receive in that
-            port = self._peers.port_of(peer, now)
-            if port is None:
-                port = self._admit(peer, now)
-            segment = struct.unpack("i", control[0][2][:4])[0] if control else size
-            if port is None:
+        slots = self._slots[:, :count]
+        slots[0], slots[1] = self._starts[:count], self._inbox.size[:count]
+        slots[2] = self._inbox.segment[:count]
+        ports = [self._port(name, now) for name in self._inbox.name[:count].tolist()]
+        slots[3] = ports
+        if 0 not in ports:
+            return count
+        known = np.flatnonzero(slots[3])
+        for _, size, segment, port in slots.T.tolist():
+            if not port:
                 self.counters.no_port_free += max(1, -(-size // max(1, segment)))
-                continue
-            self._slot_size[used] = size
-            self._slot_segment[used] = segment
-            self._slot_port[used] = port
-            used += 1
-        return used
+        slots[:, : len(known)] = slots[:, known]
+        return len(known)
 
-    def _admit(self, peer: tuple[str, int], now: float) -> int | None:
+    def _port(self, name: int, now: float) -> int:
+        """The port of the peer that the kernel calls ``name``; 0, which no peer has, if all are taken."""
+        port = self._peers.port_of(self._address(name), now)
+        return port or self._admit(name, now) or 0
+
+    def _address(self, name: int) -> tuple[str, int]:
+        peer = self._known.get(name)
+        if peer is None:
+            if len(self._known) > 2 * PORTS:  # strangers must not fill the memory
+                self._known.clear()
+            peer = self._known[name] = udp_messages.address_of(name)
+        return peer
+
+    def _admit(self, name: int, now: float) -> int | None:
+        peer = self._address(name)
         port = self._peers.admit(peer, now)
         if port is not None:
             source = (socket.inet_aton(peer[0]), peer[1])
             template = udp_frames.header_template(port, source, self._destination)
             self._templates[port] = np.frombuffer(template, np.uint8)
+            self._names[port, 0] = name
             self.owned[port] = True
         return port
 
@@ -172,7 +170,6 @@ class UdpDriver:
         if self.impairment is not None:
             selected = selected[self.impairment.outward.plan(len(selected))]
         self._make_room(frames, len(selected))
-        ports, places, sizes, segments, counts = self._runs
         runs, malformed = udp_frames.unwrap_frames(
             frames.data,
             frames.offset,
@@ -181,15 +178,19 @@ class UdpDriver:
             selected,
             MAX_SEGMENTS if self.segmentation else 1,
             self._outgoing,
-            ports,
-            places,
-            sizes,
-            segments,
-            counts,
+            self._runs,
         )
         self.counters.not_udp += malformed
-        for port, place, size, segment, count in self._runs[:, :runs].T.tolist():
-            self._send_run(self._peers.addresses[port], place, size, segment, count)
+        self._outbox.fill(self._runs, runs, self._outgoing_place, self._names_place)
+        done = 0
+        while done < runs:
+            taken = self._outbox.send(self.socket.fileno(), done, runs - done)
+            self.counters.sent += int(self._runs[4, done : done + taken].sum())
+            done += taken
+            if not taken:  # the socket is full, or refuses this one
+                port, place, size, segment, count = self._runs[:, done].tolist()
+                self._send_run(self._peers.addresses[port], place, size, segment, count)
+                done += 1
 
     def _make_room(self, frames: Frames, count: int) -> None:
         # A batch may hold a frame twice when duplication is on.
@@ -197,6 +198,7 @@ class UdpDriver:
         if self._outgoing.size < needed:
             self._outgoing = np.empty(needed, np.uint8)
             self._outgoing_view = self._outgoing.data
+            self._outgoing_place = address(self._outgoing)
         if self._runs.shape[1] < count:
             self._runs = np.empty((5, max(count, len(frames.offset))), np.int64)
 

@@ -63,30 +63,21 @@ def _copy(
 
 
 @njit(cache=True, nogil=True)
-def split_datagrams(
-    start: NDArray[np.int64],
-    size: NDArray[np.int64],
-    segment_size: NDArray[np.int64],
-    port: NDArray[np.int64],
-    count: int,
-    payload_at: NDArray[np.int64],
-    payload_size: NDArray[np.int64],
-    payload_port: NDArray[np.int64],
-) -> int:
+def split_datagrams(datagrams: NDArray[np.int64], count: int, payloads: NDArray[np.int64]) -> int:
     """Cuts ``count`` received super-datagrams into their segments; returns the number of segments.
 
-    All arrays are int64. What exceeds the length of ``payload_at`` is cut off; the caller sizes it so that
-    nothing does.
+    ``datagrams`` int64[4, *]: start, size, segment size, port; ``payloads`` int64[3, *]: start, size, port.
+    What exceeds the length of ``payloads`` is cut off; the caller sizes it so that nothing does.
     """
     n = 0
     for i in range(count):
-        at = start[i]
-        left = size[i]
-        while n < payload_at.size:
-            piece = min(left, segment_size[i])
-            payload_at[n] = at
-            payload_size[n] = piece
-            payload_port[n] = port[i]
+        at = datagrams[0, i]
+        left = datagrams[1, i]
+        while n < payloads.shape[1]:
+            piece = min(left, datagrams[2, i])
+            payloads[0, n] = at
+            payloads[1, n] = piece
+            payloads[2, n] = datagrams[3, i]
             n += 1
             at += piece
             left -= piece
@@ -98,9 +89,7 @@ def split_datagrams(
 @njit(cache=True, nogil=True)
 def wrap_payloads(
     received: NDArray[np.uint8],
-    payload_at: NDArray[np.int64],
-    payload_size: NDArray[np.int64],
-    payload_port: NDArray[np.int64],
+    payloads: NDArray[np.int64],
     count: int,
     templates: NDArray[np.uint8],
     data: NDArray[np.uint8],
@@ -110,15 +99,16 @@ def wrap_payloads(
 ) -> int:
     """Writes a frame per payload; returns how many fitted.
 
-    ``received`` uint8[*] holds the payloads, ``templates`` uint8[512, 42] the headers per port; ``data``,
-    ``offset``, ``length`` and ``port`` are a frame batch's arrays.
+    ``payloads`` int64[3, *] are their places and sizes in ``received`` uint8[*], and their ports;
+    ``templates`` uint8[512, 42] the headers per port; ``data``, ``offset``, ``length`` and ``port`` a frame
+    batch's arrays.
     """
     at = 0
     for i in range(count):
-        size = payload_size[i]
+        size = payloads[1, i]
         if i >= offset.size or at + HEADER_BYTES + size > data.size:
             return i
-        _copy(data, at, templates[payload_port[i]], 0, HEADER_BYTES)
+        _copy(data, at, templates[payloads[2, i]], 0, HEADER_BYTES)
         total = IPV4_BYTES + UDP_BYTES + size
         data[at + IP_AT + 2] = total >> 8
         data[at + IP_AT + 3] = total & 255
@@ -131,10 +121,10 @@ def wrap_payloads(
         data[at + IP_AT + 11] = checksum & 255
         data[at + UDP_AT + 4] = (UDP_BYTES + size) >> 8
         data[at + UDP_AT + 5] = (UDP_BYTES + size) & 255
-        _copy(data, at + HEADER_BYTES, received, payload_at[i], size)
+        _copy(data, at + HEADER_BYTES, received, payloads[0, i], size)
         offset[i] = at
         length[i] = HEADER_BYTES + size
-        port[i] = payload_port[i]
+        port[i] = payloads[2, i]
         at += HEADER_BYTES + size
     return count
 
@@ -167,18 +157,14 @@ def unwrap_frames(
     selected: NDArray[np.int64],
     max_segments: int,
     payloads: NDArray[np.uint8],
-    run_port: NDArray[np.int64],
-    run_at: NDArray[np.int64],
-    run_size: NDArray[np.int64],
-    run_segment: NDArray[np.int64],
-    run_count: NDArray[np.int64],
+    runs: NDArray[np.int64],
 ) -> tuple[int, int]:
     """Gathers the payloads of the ``selected`` frames into runs; returns (runs, frames that are not UDP).
 
     A run is what one super-datagram can carry: payloads for one port, in order, of one size except for a
-    shorter last one, at most ``max_segments`` and 65,507 bytes together. Per run: its port, its place and
-    size in ``payloads``, the size of its first segment, and how many segments it has. The run arrays have
-    room for a run per selected frame, ``payloads`` for all frames.
+    shorter last one, at most ``max_segments`` and 65,507 bytes together. ``runs`` int64[5, *] receives, per
+    run, its port, its place and size in ``payloads``, the size of its first segment, and how many segments it
+    has; it has room for a run per selected frame, ``payloads`` for all frames.
     """
     n = selected.size
     start = np.empty(n, np.int64)
@@ -200,38 +186,38 @@ def unwrap_frames(
             to = port[selected[i]]
             order[next_place[to]] = i
             next_place[to] += 1
-    runs = -1
+    run = -1
     at = 0
     for item in order:
         p = port[selected[item]]
         grows = (
-            runs >= 0
-            and run_port[runs] == p
-            and run_count[runs] < max_segments
-            and size[item] <= run_segment[runs]
+            run >= 0
+            and runs[0, run] == p
+            and runs[4, run] < max_segments
+            and size[item] <= runs[3, run]
             and size[item] > 0
-            and run_size[runs] == run_count[runs] * run_segment[runs]
-            and run_size[runs] + size[item] <= MAX_PAYLOAD_BYTES
+            and runs[2, run] == runs[4, run] * runs[3, run]
+            and runs[2, run] + size[item] <= MAX_PAYLOAD_BYTES
         )
         if not grows:
-            runs += 1
-            run_port[runs] = p
-            run_at[runs] = at
-            run_size[runs] = 0
-            run_segment[runs] = size[item]
-            run_count[runs] = 0
+            run += 1
+            runs[0, run] = p
+            runs[1, run] = at
+            runs[2, run] = 0
+            runs[3, run] = size[item]
+            runs[4, run] = 0
         _copy(payloads, at, data, start[item], size[item])
         at += int(size[item])
-        run_size[runs] += size[item]
-        run_count[runs] += 1
-    return runs + 1, malformed
+        runs[2, run] += size[item]
+        runs[4, run] += 1
+    return run + 1, malformed
 
 
 def compile_kernels() -> None:
     """Compiles the kernels or loads them from numba's cache, so that no packet has to wait for that."""
-    one = np.zeros(1, np.int64)
+    numbers, rows = np.zeros(1, np.int64), np.zeros((5, 1), np.int64)
     octets = np.zeros(1, np.uint8)
     templates = np.zeros((1, HEADER_BYTES), np.uint8)
-    split_datagrams(one, one, one, one, 0, one, one, one)
-    wrap_payloads(octets, one, one, one, 0, templates, octets, one, one, one)
-    unwrap_frames(octets, one, one, one, one[:0], 1, octets, one, one, one, one, one)
+    split_datagrams(rows, 0, rows)
+    wrap_payloads(octets, rows, 0, templates, octets, numbers, numbers, numbers)
+    unwrap_frames(octets, numbers, numbers, numbers, numbers[:0], 1, octets, rows)

@@ -53,18 +53,29 @@ def disable_offloads(interfaces: Iterable[str]) -> None:
     A veth pair hands segments of up to 64 KiB without checksums from one end to the other, and a switch that
     reads raw frames gets them as they are. For the calling thread's namespace. Raises SwitchReduceError.
     """
+    for what, command in OFFLOADS.items():
+        _set_offload(interfaces, what, command, False)
+
+
+def enable_offloads(interfaces: Iterable[str]) -> None:
+    """Undo `disable_offloads`."""
+    for what, command in reversed(OFFLOADS.items()):
+        _set_offload(interfaces, what, command, True)
+
+
+def _set_offload(interfaces: Iterable[str], what: str, command: int, on: bool) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for interface in interfaces:
-            for what, command in OFFLOADS.items():
-                value = array.array("I", [command, 0])  # struct ethtool_value
-                # struct ifreq: the name, then a union of 24 bytes that here holds a pointer
-                request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
-                try:
-                    fcntl.ioctl(any_socket, SIOCETHTOOL, request)
-                except OSError as error:
-                    raise SwitchReduceError(
-                        f"cannot turn off the offload of {what} on {interface}: {error.strerror}"
-                    ) from error
+            value = array.array("I", [command, on])  # struct ethtool_value
+            # struct ifreq: the name, then a union of 24 bytes that here holds a pointer
+            request = struct.pack("16sP16x", interface.encode(), value.buffer_info()[0])
+            try:
+                fcntl.ioctl(any_socket, SIOCETHTOOL, request)
+            except OSError as error:
+                raise SwitchReduceError(
+                    f"cannot turn the offload of {what} on {interface} {'on' if on else 'off'}: "
+                    f"{error.strerror}"
+                ) from error
 
 
 def disable_ipv6() -> None:

@@ -1,9 +1,8 @@
 """Straight-line code before it becomes text: like statements folded into loops, loops over words fused.
 
-A program with a register and a field per lane has hundreds of statements that differ only in addresses, and
-numba's compile time grows faster than linearly with them (256 lanes written out took 384 s, folded 2 s). A
-program with wide fields has chains of statements over the same words; one pass over the words does them all
-without going through memory.
+A program with a register and a field per lane has hundreds of statements that differ only in addresses: as
+loops they compile fast and LLVM vectorises them. A program with wide fields has chains of statements over the
+same words; one pass over the words does them all without going through memory.
 
 Addresses stand in the text as holes, `@17@`; one that advances by 32 in each turn of loop k is `@17~32~k@`.
 """
@@ -296,9 +295,49 @@ def render(items: Sequence[Item]) -> list[str]:
             if flat is not None:
                 out += _render_wide(flat)
                 continue
-            out.append(f"for {item.name} in range({item.turns}):")
-            out += ["    " + line for line in render(item.items)]
+            before, body, after = _lifted(render(item.items), item)
+            out += [*before, f"for {item.name} in range({item.turns}):"]
+            out += ["    " + line for line in body]
+            out += after
     return out
+
+
+_FIXED_GET = re.compile(r"get\(phv, @(\d+)@\)")
+_FIXED_PUT = re.compile(r"put\(phv, @(\d+)@, (.*)\)$")
+
+
+def _lifted(lines: list[str], loop: Roll) -> tuple[list[str], list[str], list[str]]:
+    """The lines before, in and behind a loop, with words of the phv that stay in place kept in variables.
+
+    LLVM does not see that such a word lies apart from those that advance, and would neither take it out of
+    the loop nor vectorise the loop. A word that each turn writes before it reads it is stored once, behind.
+    """
+    unchanged: tuple[list[str], list[str], list[str]] = ([], lines, [])
+    advancing = re.compile(rf"(get|put)\(phv, @(\d+)~(-?\d+)~{loop.name}@(?=[,)])")
+    moving: dict[str, set[int]] = {"get": set(), "put": set()}
+    for line in lines:
+        if "phv" in re.sub(r"put\(phv, @\d+@, ", "", _FIXED_GET.sub("", advancing.sub("", line))):
+            return unchanged  # an address that the text does not tell
+        if "return" in line:
+            return unchanged
+        for m in advancing.finditer(line):
+            moving[m.group(1)].update(int(m.group(2)) + int(m.group(3)) * k for k in range(loop.turns))
+    before, after = [], []
+    for at in sorted({int(a) for line in lines for a in re.findall(r"phv, @(\d+)@", line)}):
+        name, get, put = f"f{at}", f"get(phv, @{at}@)", f"put(phv, @{at}@, "
+        first = next(line for line in lines if get in line or put in line)
+        writes = [line for line in lines if put in line]
+        if at in moving["put"]:
+            continue
+        if not writes:
+            before.append(f"{name} = {get}")
+        elif at in moving["get"] or get in first or not all(_FIXED_PUT.match(line) for line in writes):
+            continue
+        else:
+            after.append(f"put(phv, @{at}@, {name})")
+            lines = [f"{name} = {t[len(put) : -1]}" if t.startswith(put) else t for t in lines]
+        lines = [line.replace(get, name) for line in lines]
+    return before, lines, after
 
 
 def _flattened(roll: Roll) -> Wide | None:

@@ -66,7 +66,7 @@ class Emitter:
         """Lines for an action's body."""
         block = _Block(self, params, widths or [])
         items = block.items(statements)
-        dead = [(self.layout.address(f), words(f.width)) for f in self.local]
+        dead = [(self.layout.address(f), words(f.width)) for f in self.local if f.width > 64]
         lines = render(drop_dead_stores(fuse(fold(items)), dead))
         self.scratch_words = max(self.scratch_words, block.values.scratch_words)
         return lines

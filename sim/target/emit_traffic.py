@@ -7,6 +7,7 @@ resubmit, multicast, unicast or drop; at the end of egress clone, drop, deparse,
 from __future__ import annotations
 
 from switchreduce.sim.target.emit_statements import Emitter
+from switchreduce.sim.target.frames import DATA, DATA_BYTES, FRAMES, LENGTHS, OFFSET, PORTS
 from switchreduce.sim.target.layout import (
     CHECKSUM_ERROR,
     CLONE,
@@ -19,14 +20,24 @@ from switchreduce.sim.target.layout import (
     RECIRCULATE,
     RESUBMIT,
     TRUNCATE,
+    Layout,
 )
+from switchreduce.sim.target.native import SIGNED, UNSIGNED
 
 MOST_PASSES = 32  # further passes through the pipeline that one frame may cause; BMv2 has no bound
-# what `state` holds (int64): frames and bytes that are out, bytes that a frame can grow by, refused passes,
-# used bytes of `loop`, packets queued, room in frames and bytes of `out`, bytes of `loop`; then the queue
-_FRAMES, _BYTES, _GROWTH, _REFUSED, _LOOPED, _QUEUED, _MOST_FRAMES, _MOST_BYTES, _LOOP_BYTES = range(9)
-QUEUE = 16
-STATE_WORDS = QUEUE + 8 * MOST_PASSES
+# What `state` (int64) holds.
+# For a call: frames and bytes that are out.
+# From call to call: refused passes; the addresses of memory, packet header vectors, space for hashes and for
+# recirculated packets, and the size of the latter; the longest frame that there is room for; bytes that a
+# frame can grow by.
+# For a packet: bytes recirculated, packets queued, the queue.
+_FRAMES, _BYTES = range(2)
+REFUSED, MEM, PHVS, BUF, LOOP, LOOP_BYTES, LONGEST, GROWTH, _LOOPED, _QUEUED = range(2, 12)
+_QUEUE = 16
+STATE_WORDS = _QUEUE + 8 * MOST_PASSES
+# what `run` returns where it processes nothing
+OUTSIDE = -1  # an incoming frame lies outside the data
+NO_ROOM = -2  # an incoming frame is longer than LONGEST
 
 
 def traffic_functions(emitter: Emitter, written: set[int], again: bool) -> list[list[str]]:
@@ -165,25 +176,52 @@ _CUT = f"""def cut(phv, length, limit):
     return length"""
 
 
-def _run(loop: str) -> list[str]:
-    """def run: packets from `cursor` on while `out` has room for what one can become; returns how many."""
-    return f"""def run(mem, phvs, buf, loop, inp, offsets, lengths, ports, cursor, count,
-        out, out_offsets, out_lengths, out_ports, state, most, now, drop_port):
+def _run(layout: Layout, loop: str) -> list[str]:
+    """def run: packets from `cursor` on while `out` has room for what one can become; returns how many.
+
+    `incoming` and `outgoing` are addresses of what `frames.py` tells of a batch; one frame can become `most`.
+    """
+    return f"""def run(state, incoming, outgoing, cursor, count, most, now):
+    mem = at64(state, {MEM})
+    phvs = at64(state, {PHVS})
+    buf = at64(state, {BUF})
+    loop = at64(state, {LOOP})
+    drop_port = peek(mem, {layout.drop_port})
+    inp = at64(incoming, {DATA})
+    offsets = at64(incoming, {OFFSET})
+    lengths = at64(incoming, {LENGTHS})
+    ports = at64(incoming, {PORTS})
+    size = at64(incoming, {DATA_BYTES})
+    out = at64(outgoing, {DATA})
+    out_offsets = at64(outgoing, {OFFSET})
+    out_lengths = at64(outgoing, {LENGTHS})
+    out_ports = at64(outgoing, {PORTS})
+    for k in range(cursor, count):
+        start = at64(offsets, k)
+        length = at64(lengths, k)
+        if start < 0 or length < 0 or length > size - start:
+            return {OUTSIDE}
+        if length > at64(state, {LONGEST}):
+            return {NO_ROOM}
     phv = phvs
     done = cursor
     while done < count:
         start = at64(offsets, done)
         length = at64(lengths, done)
         end = start + length
-        if at64(state, {_FRAMES}) + most > at64(state, {_MOST_FRAMES}):
+        if at64(state, {_FRAMES}) + most > at64(outgoing, {FRAMES}):
             break
-        if at64(state, {_BYTES}) + most * (length + at64(state, {_GROWTH})) > at64(state, {_MOST_BYTES}):
+        if at64(state, {_BYTES}) + most * (length + at64(state, {GROWTH})) > at64(outgoing, {DATA_BYTES}):
             break
         port = at64(ports, done)
         done += 1
         begin(phv, port, length, now)
 {loop}
     return done - cursor""".splitlines()
+
+
+# kinds of the parameters of `run`
+RUN_PARAMETERS = (SIGNED,) * 6 + (UNSIGNED,)
 
 
 def _once_functions(emitter: Emitter) -> list[list[str]]:
@@ -219,7 +257,7 @@ def _once_functions(emitter: Emitter) -> list[list[str]]:
     functions = [_begin(emitter), _FINISH.splitlines(), _CUT.splitlines(), send.splitlines()]
     if emitter.standard("intrinsic_metadata.mcast_grp") is not None:
         functions.append(_multicast(emitter))
-    return [*functions, _run("\n".join("        " + line for line in loop))]
+    return [*functions, _run(layout, "\n".join("        " + line for line in loop))]
 
 
 _SEND = "phv, mem, buf, inp, pay, end, out, out_offsets, out_lengths, out_ports, state"
@@ -247,7 +285,7 @@ def _multicast(emitter: Emitter) -> list[str]:
 
 _AGAIN = f"{_SEND}, phvs, loop, source"
 _SESSION_BITS = 0x7FFF
-_WORK = 8  # int64 words of `state` for each waiting packet, from QUEUE on
+_WORK = 8  # int64 words of `state` for each waiting packet, from _QUEUE on
 _KIND, _SOURCE, _START, _END, _PAY, _WORD = range(6)
 
 
@@ -275,10 +313,10 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
     # a place in the queue, or -1 where one frame has caused too many passes
     k = at64(state, {_QUEUED})
     if k == {MOST_PASSES}:
-        set64(state, {_REFUSED}, at64(state, {_REFUSED}) + 1)
+        set64(state, {REFUSED}, at64(state, {REFUSED}) + 1)
         return -1
     set64(state, {_QUEUED}, k + 1)
-    at = {QUEUE} + {_WORK} * k
+    at = {_QUEUE} + {_WORK} * k
     set64(state, at + {_KIND}, kind)
     set64(state, at + {_SOURCE}, source)
     set64(state, at + {_START}, start)
@@ -337,8 +375,8 @@ def _again_functions(emitter: Emitter) -> list[list[str]]:
         put(phv, {RECIRCULATE}, U(0))
         n = stop - at
         start = at64(state, {_LOOPED})
-        if start + n > at64(state, {_LOOP_BYTES}):
-            set64(state, {_REFUSED}, at64(state, {_REFUSED}) + 1)
+        if start + n > at64(state, {LOOP_BYTES}):
+            set64(state, {REFUSED}, at64(state, {REFUSED}) + 1)
             return
         k = push(state, 0, 1, start, start + n, 0, U(0))
         if k >= 0:
@@ -425,7 +463,7 @@ pay = 0
 from_ingress({_AGAIN}, start, port, now, drop_port)
 head = 0
 while head < at64(state, {_QUEUED}):
-    at = {QUEUE} + {_WORK} * head
+    at = {_QUEUE} + {_WORK} * head
     row = phvs + {8 * emitter.phv_words} * (2 + head)
     head += 1
     source = at64(state, at + {_SOURCE})
@@ -443,7 +481,7 @@ while head < at64(state, {_QUEUED}):
             send_session({queued}, word, now, drop_port)
         else:
             send_session({queued.replace("inp,", "loop,", 1)}, word, now, drop_port)"""
-    run = _run("\n".join("        " + line for line in loop.splitlines()))
+    run = _run(layout, "\n".join("        " + line for line in loop.splitlines()))
     fixed = [text.splitlines() for text in (_FINISH, _CUT, push, send, session)]
     functions = [_begin(emitter), *fixed[:2], copy_list, clear_metadata, fixed[2], restart, egress_clone]
     functions += [ingress_clone, recirculated, resubmitted, fixed[3], each, fixed[4], passes]

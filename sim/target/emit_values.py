@@ -1,4 +1,4 @@
-"""Expressions to source text for numba.
+"""Expressions to source text.
 
 Numbers are uint64 words that agree with BMv2's unbounded integer modulo 2**n for the n bits that the reader
 needs; where the exact value matters (comparison, shift to the right, division) `bounds.known` decides whether

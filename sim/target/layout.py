@@ -97,7 +97,7 @@ class Layout:
 
 
 def lay_out(program: Program, parser_writes: set[Header], local: set[Field]) -> Layout:
-    """`parser_writes`: headers that the parser changes other than by extracting them whole; `local`: wide
+    """`parser_writes`: headers that the parser changes other than by extracting them whole; `local`:
     metadata that no packet reads before it has written it, which need not be cleared."""
     layout = Layout()
     _lay_out_phv(program, layout, parser_writes, local)
@@ -112,7 +112,7 @@ def _lay_out_phv(program: Program, layout: Layout, parser_writes: set[Header], l
         at += 1
     metadata = [h for h in program.headers if h.metadata]
     start = at
-    for f in (f for h in metadata for f in h.fields if f.width <= 64):
+    for f in (f for h in metadata for f in h.fields if f.width <= 64 and f not in local):
         layout.fields[f] = at
         at += 1
     layout.metadata.append((start, at - start))
@@ -150,12 +150,12 @@ def _lay_out_phv(program: Program, layout: Layout, parser_writes: set[Header], l
         assert all(b == blocks[0] + i * layout.stack_stride[stack] for i, b in enumerate(blocks))
     at += -at % 8
     start = at
-    wide = [f for h in metadata for f in h.fields if f.width > 64]
-    for f in sorted(wide, key=lambda f: f in local):
+    rest = [f for h in metadata for f in h.fields if f.width > 64 or f in local]
+    for f in sorted(rest, key=lambda f: f in local):
         layout.fields[f] = at
         at += words(f.width)
     layout.metadata.append((start, at - start))
-    layout.clear.append((start, sum(words(f.width) for f in wide if f not in local)))
+    layout.clear.append((start, sum(words(f.width) for f in rest if f not in local)))
     layout.phv_words = at
     layout.clear = _merged(layout.clear)
 

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from switchreduce.sim.target import cache, ir
 from switchreduce.sim.target.codegen import Generated, generate
-from switchreduce.sim.target.emit_traffic import MOST_PASSES, STATE_WORDS
-from switchreduce.sim.target.frames import Frames
+from switchreduce.sim.target.emit_traffic import (
+    BUF,
+    GROWTH,
+    LONGEST,
+    LOOP,
+    LOOP_BYTES,
+    MEM,
+    MOST_PASSES,
+    NO_ROOM,
+    OUTSIDE,
+    PHVS,
+    REFUSED,
+    RUN_PARAMETERS,
+    STATE_WORDS,
+)
+from switchreduce.sim.target.frames import Frames, address
 from switchreduce.sim.target.layout import GROUPS, REPLICAS, SESSIONS, words
 from switchreduce.sim.target.tables import Memory, TableState
 
 CPU_PORT = 510
 DROP_PORT = 511
 _MAX_PORT = 511  # v1model's ports have 9 bits
-_PAYLOAD_SPACE = 1 << 16  # a frame's largest payload that a hash may take in
+_LONGEST_FRAME = 1 << 16  # bytes; more where a longer one comes
+_RUN = ctypes.CFUNCTYPE(*[ctypes.c_int64] * (1 + len(RUN_PARAMETERS)))
 
 
 class RegisterState:
@@ -93,16 +108,19 @@ class Switch:
     ):
         self.program, self.cpu_port, self.drop_port = program, cpu_port, drop_port
         self._generated: Generated = generate(program)
-        self._run = cache.compiled(self._generated.source, program.digest, progress).run
+        self._code = cache.compiled(self._generated.source, program.digest, progress)
+        self._run = _RUN(self._code.address("run"))
         layout = self._generated.layout
         self._lock = threading.RLock()
         self._mem: Memory = _aligned(layout.mem_words)
         self._mem[layout.drop_port] = drop_port
         rows = 2 + (MOST_PASSES if self._generated.again else 0)
         self._phvs = _aligned(rows * self._generated.phv_words)
-        self._buffer = np.zeros(self._generated.buffer_bytes + _PAYLOAD_SPACE, dtype=np.uint8)
-        self._loop = np.zeros(8, dtype=np.uint8)
         self._state = np.zeros(STATE_WORDS, dtype=np.int64)
+        self._state_place = address(self._state)
+        self._state[[MEM, PHVS]] = address(self._mem), address(self._phvs)
+        self._state[GROWTH] = self._generated.header_bytes
+        self._make_room(_LONGEST_FRAME)
         self._groups: dict[int, Replicas] = {}
         self._sessions: dict[int, tuple[Replicas, int]] = {}
         self._fan_out = 1
@@ -118,7 +136,7 @@ class Switch:
     @property
     def refused_passes(self) -> int:
         """Packets dropped because clone, resubmit or recirculate took one frame round too often."""
-        return int(self._state[3])
+        return int(self._state[REFUSED])
 
     # ---------------------------------------------------------------------------------- packets
 
@@ -145,41 +163,40 @@ class Switch:
         frames consumed. Raises ValueError when an empty `outgoing` is too small for a single frame.
         """
         with self._lock:
-            _check(incoming, outgoing)
-            self._make_room(incoming)
-            most = self._most_frames()
-            state = self._state
-            state[:3] = outgoing.count, outgoing.used, self._generated.header_bytes
-            state[6:9] = outgoing.offset.size, outgoing.data.size, self._loop.size
-            arrays = (
-                *(self._mem, self._phvs, self._buffer, self._loop),
-                *(incoming.data, incoming.offset, incoming.length, incoming.port),
-                *(outgoing.data, outgoing.offset, outgoing.length, outgoing.port, state),
-            )
-            at = [_address(a) for a in arrays]
-            done = self._run(
-                *at[:8], incoming.cursor, incoming.count, *at[8:],
-                most, np.uint64(now_us), np.uint64(self.drop_port),
-            )  # fmt: skip
+            for frames in (incoming, outgoing):
+                if not 0 <= frames.cursor <= frames.count <= frames.offset.size:
+                    raise ValueError("a batch's cursor or count is beyond its frames")
+            most, state = self._most_frames(), self._state
+            done = NO_ROOM
+            while done == NO_ROOM:
+                state[:2] = outgoing.count, outgoing.used
+                done = self._run(
+                    self._state_place, incoming.place, outgoing.place,
+                    incoming.cursor, incoming.count, most, now_us,
+                )  # fmt: skip
+                if done == NO_ROOM:
+                    self._make_room(2 * int(incoming.length[: incoming.count].max()))
+            if done == OUTSIDE:
+                raise ValueError("an incoming frame lies outside the batch's data")
             if not done and incoming.cursor < incoming.count and outgoing.count == 0:
                 raise ValueError(
                     f"the outgoing batch cannot hold what a frame may become ({most} frames): allocate more"
                 )
             incoming.cursor += done
-            outgoing.count, outgoing.used = int(state[0]), int(state[1])
-            return int(done)
+            outgoing.count, outgoing.used = state[:2].tolist()
+            return done
 
     def _most_frames(self) -> int:
         return self._fan_out * (1 + MOST_PASSES if self._generated.again else 1)
 
-    def _make_room(self, incoming: Frames) -> None:
-        longest = int(incoming.length[: incoming.count].max(initial=0))
-        if self._buffer.size < self._generated.buffer_bytes + longest:
-            self._buffer = np.zeros(self._generated.buffer_bytes + 2 * longest, dtype=np.uint8)
-        if self._generated.again:
-            need = (MOST_PASSES + 1) * (longest + (MOST_PASSES + 1) * self._generated.header_bytes)
-            if self._loop.size < need:
-                self._loop = np.zeros(need, dtype=np.uint8)
+    def _make_room(self, longest: int) -> None:
+        """Lets incoming frames be as long as `longest` bytes; each pass may add all headers to one."""
+        passes = 1 + MOST_PASSES if self._generated.again else 0
+        grown = longest + passes * self._generated.header_bytes
+        self._buffer = np.zeros(self._generated.buffer_bytes + grown, dtype=np.uint8)
+        self._loop = np.zeros(passes * grown, dtype=np.uint8)
+        self._state[[BUF, LOOP]] = address(self._buffer), address(self._loop)
+        self._state[[LOOP_BYTES, LONGEST]] = self._loop.size, longest
 
     # ---------------------------------------------------------------------------------- groups and sessions
 
@@ -258,32 +275,11 @@ class Switch:
         return at
 
 
-def _check(incoming: Frames, outgoing: Frames) -> None:
-    """The generated code trusts addresses and lengths, so that a wrong one has to stop here."""
-    for frames in (incoming, outgoing):
-        size, count = frames.offset.size, frames.count
-        arrays: list[np.ndarray[Any, Any]] = [frames.data, frames.offset, frames.length, frames.port]
-        kinds = (np.uint8, np.int64, np.int64, np.int64)
-        fits = all(a.dtype == k and a.flags.c_contiguous for a, k in zip(arrays, kinds, strict=True))
-        if not fits or not frames.length.size == frames.port.size == size or not 0 <= count <= size:
-            raise ValueError("these are no Frames as Frames.allocate makes them")
-    n = incoming.count
-    offset, length = incoming.offset[:n], incoming.length[:n]
-    if not 0 <= incoming.cursor <= n or (
-        n and (offset.min() < 0 or length.min() < 0 or (offset + length).max() > incoming.data.size)
-    ):
-        raise ValueError("an incoming frame lies outside the batch's data")
-
-
 def _aligned(n: int) -> Memory:
     """n zero words from a cache line's start on."""
     space = np.zeros(n + 8, dtype=np.uint64)
-    skip = -_address(space) % 64 // 8
+    skip = -address(space) % 64 // 8
     return space[skip : skip + n]
-
-
-def _address(array: np.ndarray[Any, Any]) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _replicas(replicas: Sequence[tuple[int, int]]) -> Replicas:

@@ -5,14 +5,33 @@ from __future__ import annotations
 from switchreduce.sim.target import ir
 from switchreduce.sim.target.ir import Field, Header, Stack
 
+_SET_BY_THE_SWITCH = ("standard_metadata", "intrinsic_metadata", "queueing_metadata")
+
 
 def local_fields(program: ir.Program) -> set[Field]:
-    """Wide metadata fields whose every value is written and used up within one run of one action."""
-    candidates = {f for h in program.headers if h.metadata for f in h.fields if f.width > 64}
+    """Metadata fields whose every value is written and used up within one run of one action."""
+    candidates = {
+        f for h in program.headers if h.metadata and h.name not in _SET_BY_THE_SWITCH for f in h.fields
+    }
     seen_elsewhere: set[Field] = set()
 
     def note(e: object) -> None:
         seen_elsewhere.update(fields_in(e))
+
+    def follow(body: tuple[ir.Statement, ...], written: set[Field]) -> set[Field]:
+        """Notes what is read before the body or `written` has written it; what is written after the body."""
+        written = set(written)
+        for s in body:
+            if isinstance(s, ir.If):
+                seen_elsewhere.update(fields_in(s.condition) - written)
+                written = follow(s.then, written) & follow(s.otherwise, written)
+            elif isinstance(s, (ir.Assign, ir.RegisterRead)) and isinstance(s.place, ir.Load):
+                source = s.value if isinstance(s, ir.Assign) else s.index
+                seen_elsewhere.update(fields_in(source) - written)
+                written.add(s.place.field)
+            else:
+                seen_elsewhere.update(fields_in(s) - written)
+        return written
 
     for state in program.states.values():
         note(state.ops)
@@ -27,16 +46,8 @@ def local_fields(program: ir.Program) -> set[Field]:
         note((c.condition, c.target, c.calculation))
     for fields in program.field_lists.values():
         seen_elsewhere.update(fields)
-    actions = {a for t in program.tables for a in (*t.actions, t.default[0])}
-    for action in actions:
-        written: set[Field] = set()
-        for s in action.body:
-            if isinstance(s, (ir.Assign, ir.RegisterRead)) and isinstance(s.place, ir.Load):
-                source = s.value if isinstance(s, ir.Assign) else s.index
-                seen_elsewhere.update(fields_in(source) - written)
-                written.add(s.place.field)
-            else:
-                seen_elsewhere.update(fields_in(s) - written)
+    for action in {a for t in program.tables for a in (*t.actions, t.default[0])}:
+        follow(action.body, set())
     return candidates - seen_elsewhere
 
 

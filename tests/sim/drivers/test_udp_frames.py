@@ -51,7 +51,7 @@ def wrap(payloads: list[tuple[int, bytes]]) -> Batch:
     ports = np.array([port for port, _ in payloads], np.int64)
     batch = Batch(max(1, len(payloads)), int(sizes.sum()) + HEADER_BYTES * len(payloads) + 1)
     written = udp_frames.wrap_payloads(
-        received, places, sizes, ports, len(payloads), templates(),
+        received, np.array([places, sizes, ports], np.int64), len(payloads), templates(),
         batch.data, batch.offset, batch.length, batch.port,
     )  # fmt: skip
     assert written == len(payloads)
@@ -62,7 +62,7 @@ def unwrap(batch: Batch, selected: np.ndarray, max_segments: int = MAX_SEGMENTS)
     payloads = np.zeros(max(1, batch.data.size), np.uint8)
     runs = np.zeros((5, max(1, selected.size)), np.int64)
     count, malformed = udp_frames.unwrap_frames(
-        batch.data, batch.offset, batch.length, batch.port, selected, max_segments, payloads, *runs
+        batch.data, batch.offset, batch.length, batch.port, selected, max_segments, payloads, runs
     )
     return payloads, runs[:, :count].T.tolist(), malformed
 
@@ -141,14 +141,16 @@ def test_only_the_selected_frames_are_sent_and_as_often_as_selected() -> None:
 @given(st.lists(st.tuples(st.integers(0, 65507), st.integers(1, 9000)), max_size=8))
 def test_super_datagrams_are_cut_as_the_kernel_joined_them(datagrams: list[tuple[int, int]]) -> None:
     count = len(datagrams)
-    start = np.arange(8, dtype=np.int64) * 65536
-    size, segment, port = np.zeros((3, 8), np.int64)
+    received = np.zeros((4, 8), np.int64)
+    start, size, segment, port = received
+    start[:] = np.arange(8) * 65536
     size[:count] = [each for each, _ in datagrams]
     segment[:count] = [each for _, each in datagrams]
     port[:count] = range(1, count + 1)
     pieces = sum(max(1, -(-each // by)) for each, by in datagrams)
-    at, length, to = np.zeros((3, pieces + 1), np.int64)
-    assert udp_frames.split_datagrams(start, size, segment, port, count, at, length, to) == pieces
+    payloads = np.zeros((3, pieces + 1), np.int64)
+    at, length, to = payloads
+    assert udp_frames.split_datagrams(received, count, payloads) == pieces
     for index in range(count):
         mine = to[:pieces] == index + 1
         assert length[:pieces][mine].sum() == size[index]
@@ -158,9 +160,7 @@ def test_super_datagrams_are_cut_as_the_kernel_joined_them(datagrams: list[tuple
 
 def test_a_batch_takes_no_more_frames_than_it_has_room_for() -> None:
     received = np.zeros(100, np.uint8)
-    sizes = np.full(3, 10, np.int64)
-    places = np.arange(3, dtype=np.int64) * 10
-    ports = np.ones(3, np.int64)
+    payloads = np.array([[0, 10, 20], [10, 10, 10], [1, 1, 1]], np.int64)  # places, sizes, ports
     for batch in (Batch(2, 1000), Batch(3, 2 * (HEADER_BYTES + 10) + 1)):
         arrays = (batch.data, batch.offset, batch.length, batch.port)
-        assert udp_frames.wrap_payloads(received, places, sizes, ports, 3, templates(), *arrays) == 2
+        assert udp_frames.wrap_payloads(received, payloads, 3, templates(), *arrays) == 2

@@ -1,4 +1,4 @@
-"""Test programs, each compiled once a session (and kept in numba's cache between sessions)."""
+"""Test programs, each compiled once a session (and kept on disk between sessions)."""
 
 from __future__ import annotations
 

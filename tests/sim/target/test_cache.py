@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -46,6 +47,23 @@ def test_without_a_writable_folder_it_compiles_and_says_so(
     blocked.write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     said: list[str] = []
-    module = cache.compiled("answer = 42\n", "digest", said.append)
-    assert module.answer == 42
+    source = "def run(state, incoming, outgoing, cursor, count, most, now):\n    return cursor + 1\n"
+    code = cache.compiled(source, "digest", said.append)
+    assert ctypes.CFUNCTYPE(*[ctypes.c_int64] * 8)(code.address("run"))(0, 0, 0, 41, 0, 0, 0) == 42
     assert any("cannot keep compiled programs" in line for line in said)
+
+
+def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchreduce.sim.target import cache
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    said: list[str] = []
+    source = "def run(state, incoming, outgoing, cursor, count, most, now):\n    return cursor\n"
+    cache.compiled(source, "digest", said.append)
+    [path] = cache.cache_folder().iterdir()
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    for _ in range(2):
+        cache.compiled(source, "digest", said.append)
+    assert path.read_bytes() == content
+    assert len([line for line in said if line.startswith("compiled")]) == 2

@@ -110,3 +110,23 @@ def test_frames_that_lie_outside_their_data_are_refused(switch_of: Callable[[str
     incoming.append(0, frame(STORE, 0, some_lanes(3)))
     with pytest.raises(ValueError, match="cannot hold"):
         switch.process_batch(incoming, Frames.allocate(4, 500))
+
+
+def test_a_longer_frame_than_any_before_passes(switch_of: Callable[[str], Switch]) -> None:
+    lanes = some_lanes(4)
+    payload = bytes(range(256)) * 400
+    [(_, out)] = switch_of("lanes_wide").process(0, frame(STORE, 0, lanes) + payload)
+    assert out == frame(STORE, 0, lanes) + payload
+
+
+def test_frames_of_other_types_are_refused() -> None:
+    data, numbers = np.zeros(100, np.uint8), np.zeros(4, np.int64)
+    Frames(data, numbers, numbers, numbers)
+    for arrays in (
+        (data.astype(np.int8), numbers, numbers, numbers),
+        (data[::2], numbers, numbers, numbers),
+        (data, numbers.astype(np.int32), numbers, numbers),
+        (data, numbers, numbers[:3], numbers),
+    ):
+        with pytest.raises(ValueError, match="frames need"):
+            Frames(*arrays)
