@@ -90,7 +90,9 @@ class PieceSender:
         codec.encode_values(values, scale, lanes_of(segment, plan.lanes))
         self.queue(segment)
         yield segment
-        self._keep(piece, codec.collect(lanes_of(segment, plan.lanes), plan))
+        sums = codec.collect(lanes_of(segment, plan.lanes), plan)
+        self.unions[piece.start] = int(np.count_nonzero(sums.values))
+        self._keep(piece, sums)
         self.release(segment)
 
     def packed(self, piece: Piece, shape: Shape) -> Block:

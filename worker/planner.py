@@ -19,8 +19,9 @@ from switchreduce.worker.stream import Stream
 
 # Nanoseconds of the codec, one thread (`switchreduce bench codec` prints them for this machine).
 DENSE_NS = 1.2  # a coordinate: quantise, write, read, dequantise
-SPARSE_NS = 0.6  # a coordinate: quantise, flat index, clear the result
-LEVEL_NS = 0.5  # a coordinate: one more level of the index
+SPARSE_NS = 0.6  # a coordinate: quantise, clear the result
+FLAT_NS = 0.35  # a coordinate: take the flat index, list what the union of all ranks' has
+LEVELS_NS = 3.0  # a bit of an index in levels: the same
 UNION_NS = 8.0  # a coordinate of the union: list, encode, scatter
 
 INITIAL_LANE_NS = 30.0  # before any call was measured
@@ -57,10 +58,13 @@ class Planner:
         if stream.size <= TINY:
             return Way("dense" if codec_name == "auto" else codec_name), 0
         occupancy = codec.look(stream.sample())
-        copies = self._copies.get(spec.kind, float(self.world_size))
-        bit = self.seconds_a_lane / 32
-        a_level = round_trip / stream.size + LEVEL_NS * 1e-9
-        place, bits = codec.best_shape(occupancy, copies, a_level / bit if self.minimise == "time" else 0.0)
+        copies = self._copies.get(spec.kind, 1.0)  # a dense call for want of knowledge costs most
+        if self.minimise == "bytes":
+            place, bits = codec.best_shape(occupancy, copies)
+        else:
+            bit = self.seconds_a_lane / 32
+            prices = (round_trip / stream.size, LEVELS_NS * 1e-9, FLAT_NS * 1e-9)
+            place, bits = codec.best_shape(occupancy, copies, *(price / bit for price in prices))
         way = Way("packed" if codec_name == "auto" else codec_name, SHAPES[place])
         if codec_name == "auto" and self._dense_is_better(occupancy, copies, bits, stream.size, round_trip):
             way = Way("dense")
@@ -73,7 +77,7 @@ class Planner:
         lanes = bits / 32 + union  # a coordinate
         if self.minimise == "bytes":
             return lanes >= 1
-        sparse = lanes * self.seconds_a_lane + (SPARSE_NS + UNION_NS * union) * 1e-9
+        sparse = lanes * self.seconds_a_lane + (SPARSE_NS + FLAT_NS + UNION_NS * union) * 1e-9
         return size * (self.seconds_a_lane + DENSE_NS * 1e-9) <= size * sparse + round_trip
 
     def learn(
@@ -82,7 +86,7 @@ class Planner:
         """Take what a call showed: its union, and the time it spent outside the codec for ``lanes`` sent."""
         if lanes >= MEASURED_LANES:
             self.seconds_a_lane += GAIN * (network_seconds / lanes - self.seconds_a_lane)
-        if agreed.way.codec != "dense" and agreed.nonzeros > 0:
+        if agreed.nonzeros > 0:
             self._copies[spec.kind] = independent_copies(
                 agreed.nonzeros / size, union / size, self.world_size
             )

@@ -170,12 +170,25 @@ def look(x: Values) -> Occupancy:
     return Occupancy(shares)
 
 
-def best_shape(occupancy: Occupancy, copies: float, bits_a_level: float) -> tuple[int, float]:
+def best_shape(
+    occupancy: Occupancy,
+    copies: float,
+    bits_a_level: float = 0.0,
+    bits_a_bit: float = 0.0,
+    bits_if_flat: float = 0.0,
+) -> tuple[int, float]:
     """(place in SHAPES, bits a coordinate) of the index that costs least.
 
-    ``bits_a_level`` is what a level beyond the first costs otherwise, in bits a coordinate: a round trip is
-    worth so many.
+    What an index costs besides its bits, in bits a coordinate: ``bits_a_level`` for a level beyond the first,
+    as a round trip is worth so many; ``bits_a_bit`` for each bit, if it has levels, and ``bits_if_flat`` if it
+    has none, for the time they take to make and to read.
     """
-    costs = [occupancy.index_bits(shape, copies) + bits_a_level * (len(shape) - 1) for shape in SHAPES]
-    place = min(range(len(SHAPES)), key=costs.__getitem__)
-    return place, costs[place]
+
+    def cost(place: int) -> float:
+        shape = SHAPES[place]
+        if shape == FLAT:
+            return 1 + bits_if_flat
+        return occupancy.index_bits(shape, copies) * (1 + bits_a_bit) + bits_a_level * (len(shape) - 1)
+
+    place = min(range(len(SHAPES)), key=cost)
+    return place, occupancy.index_bits(SHAPES[place], copies)
