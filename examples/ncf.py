@@ -87,6 +87,12 @@ def hit_rate(model: nn.Module, choices: torch.Tensor) -> float:
     return float(((scores > scores[:, :1]).sum(1) < 10).float().mean())
 
 
+def digest_of(model: nn.Module) -> str:
+    """The same for parameters that are the same bits."""
+    parameters = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    return hashlib.sha256(parameters.numpy().tobytes()).hexdigest()[:12]
+
+
 def show_progress(step: int, steps: int, loss: float, started: float) -> None:
     done = 30 * step // steps
     rate = step / (time.perf_counter() - started)
@@ -141,11 +147,12 @@ def main() -> None:
         if rank == 0 and ((step + 1) % 10 == 0 or step + 1 == steps):
             show_progress(step + 1, steps, losses[-1], started)
 
+    digests = [""] * world_size
+    dist.all_gather_object(digests, digest_of(model))
     if rank == 0:
-        flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
         hits = hit_rate(model, torch.from_numpy(choices))
         print(f"loss of the last step {losses[-1]:.6f}, hit rate@10 {hits:.3f}")
-        print(f"sha256 of the parameters {hashlib.sha256(flat.tobytes()).hexdigest()[:16]}")
+        print(f"sha256 of the parameters, by rank: {', '.join(digests)}")
         if options.backend == "switchreduce":
             totals = dist.group.WORLD.state.totals
             print(f"sent {totals.bytes_sent:,} bytes for {totals.dense_bytes:,} of tensors")
