@@ -1,7 +1,7 @@
 """Train a language model data parallel, over the switch or over Gloo.
 
 A word-level LSTM on a text that is on every machine with Python: its language reference, from `pydoc_data`
-(some 100,000 words). The embedding's gradient is sparse, the LSTM's and the output layer's are dense.
+(some 80,000 words). The embedding's gradient is sparse, the LSTM's and the output layer's are dense.
 
     pip install '.[torch]'
     switchreduce switch --no-p4 --cpu-port 510 --udp 127.0.0.1:21330
@@ -9,7 +9,7 @@ A word-level LSTM on a text that is on every machine with Python: its language r
     torchrun --standalone --nproc-per-node 4 examples/lstm.py --backend switchreduce
     torchrun --standalone --nproc-per-node 4 examples/lstm.py --backend gloo
 
-The last tenth of the text is held out; what counts is the perplexity there.
+A tenth of its paragraphs is held out; what counts is the perplexity there.
 """
 
 import argparse
@@ -51,13 +51,16 @@ class LanguageModel(nn.Module):
         return self.output(hidden)
 
 
-def read_text() -> tuple[torch.Tensor, int]:
-    """(the text as numbers of words, how many different ones)."""
-    text = " ".join(topics[name] for name in sorted(topics))
-    words = re.findall(r"\w+|[^\w\s]", text.lower())
-    common = sorted(word for word, count in Counter(words).items() if count >= RAREST)
+def read_text() -> tuple[torch.Tensor, torch.Tensor, int]:
+    """(text to train on, text held out: numbers of words; how many different words)."""
+    whole = "\n\n".join(topics[name] for name in sorted(topics))
+    paragraphs = list(dict.fromkeys(whole.split("\n\n")))  # some topics are parts of others
+    texts = [" ".join(p for n, p in enumerate(paragraphs) if (n % 10 == 9) == last) for last in (False, True)]
+    training, held_out = (re.findall(r"\w+|[^\w\s]", text.lower()) for text in texts)
+    common = sorted(word for word, count in Counter(training).items() if count >= RAREST)
     numbers = {word: number for number, word in enumerate(common, 1)}
-    return torch.tensor([numbers.get(word, 0) for word in words]), len(common) + 1
+    numbered = [torch.tensor([numbers.get(word, 0) for word in text]) for text in (training, held_out)]
+    return numbered[0], numbered[1], len(common) + 1
 
 
 def loss_of(model: nn.Module, sequences: torch.Tensor) -> torch.Tensor:
@@ -95,8 +98,7 @@ def main() -> None:
     dist.init_process_group(options.backend, pg_options=about)
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
-    text, words = read_text()
-    training, held_out = text[: -len(text) // 10], text[-len(text) // 10 :]
+    training, held_out, words = read_text()
     torch.manual_seed(options.seed)
     model = DistributedDataParallel(LanguageModel(words))
     optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
