@@ -163,7 +163,8 @@ class Communicator:
         """Replace `x` by its sum or mean over all ranks, in place.
 
         `x` is an array of float32, float64, int32, float16 or bfloat16 (ml_dtypes'), of any shape, or a list
-        of arrays of one dtype, which travel as one stream.
+        of arrays of one dtype, which travel as one stream; or a SparseArray, which then holds the result's
+        rows, and costs what rows cost.
 
         `codec` is how values travel: "packed" (those that are not zero on some rank, in order), "sketch" (the
         same in a Count Sketch that always decodes, a sixth larger), "dense" (all), or "auto", which picks

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotDone  # Python 3.10's own, then the builtin
 from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
@@ -70,16 +71,17 @@ def create(about: Any, options: Options | None) -> SwitchProcessGroup:
 class SwitchWork(dist.Work):
     """One collective on its way; waiting for it raises its error as it is."""
 
-    def __init__(self, done: Future[list[torch.Tensor]]) -> None:
+    def __init__(self, done: Future[list[torch.Tensor]], tensors: list[torch.Tensor]) -> None:
+        """The result of `done` is tensors where `tensors` are."""
         super().__init__()
         self._done = done
-        self._future = torch_future(done)
+        self._future = torch_future(done, tensors)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         seconds = timeout.total_seconds()
         try:
             self._done.result(seconds if seconds > 0 else None)
-        except TimeoutError:
+        except NotDone:
             raise RankLostError(f"a collective was not done after {seconds:g} s: is a rank late?") from None
         return True
 
@@ -144,7 +146,8 @@ class SwitchProcessGroup(dist.ProcessGroup):
     # collectives; options are torch's, and absent where C++ leaves them out
 
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> SwitchWork:
-        return SwitchWork(self._reduce(tensors, dist.ReduceOp.SUM if opts is None else opts.reduceOp))
+        op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        return SwitchWork(self._reduce(tensors, op), tensors)
 
     allreduce_coalesced = allreduce
 
@@ -152,7 +155,7 @@ class SwitchProcessGroup(dist.ProcessGroup):
         """The switch tells all ranks; those that are not the root keep what they had."""
         if self.state.rank != opts.rootRank:
             tensors = [tensor.clone() for tensor in tensors]
-        return SwitchWork(self._reduce(tensors, opts.reduceOp))
+        return SwitchWork(self._reduce(tensors, opts.reduceOp), tensors)
 
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> SwitchWork:
         is_root = self.state.rank == opts.rootRank
@@ -167,7 +170,7 @@ class SwitchProcessGroup(dist.ProcessGroup):
                     write_words(words, tensor)
             return tensors
 
-        return SwitchWork(self.state.run(work))
+        return SwitchWork(self.state.run(work), tensors)
 
     def allgather(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
@@ -178,7 +181,7 @@ class SwitchProcessGroup(dist.ProcessGroup):
                     write_words(words, part)
             return [part for parts in outputs for part in parts]
 
-        return SwitchWork(self.state.run(work))
+        return SwitchWork(self.state.run(work), inputs)
 
     def allgather_coalesced(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
@@ -201,7 +204,7 @@ class SwitchProcessGroup(dist.ProcessGroup):
             allreduce(np.ones(1, np.int32))
             return []
 
-        return SwitchWork(self.state.run(work))
+        return SwitchWork(self.state.run(work), [])
 
     # steps of these
 

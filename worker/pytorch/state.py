@@ -108,8 +108,7 @@ class State:
         argument is UsageError; the future raises what `Communicator.allreduce` does, to C++ (a backward pass)
         as a RuntimeError with the same text.
         """
-        devices = [tensor.device] if tensor.is_cuda else []
-        return torch_future(self.submit([tensor], op, tensor), devices)
+        return torch_future(self.submit([tensor], op, tensor), [tensor])
 
     def allreduce_sparse(self, tensor: torch.Tensor, op: str = "sum") -> torch.futures.Future[torch.Tensor]:
         """The sum or mean over ranks of a sparse COO tensor, as a new one that is coalesced.
@@ -117,8 +116,7 @@ class State:
         The ranks need not have the same indices. Rows that come out as zeros are left out. Nothing of the
         tensor's dense size is made, on the way neither. dtypes and errors are those of `allreduce`.
         """
-        devices = [tensor.device] if tensor.is_cuda else []
-        return torch_future(self.submit_sparse(tensor, op, lambda result: result), devices)
+        return torch_future(self.submit_sparse(tensor, op, lambda result: result), [tensor])
 
     def submit_sparse(
         self, tensor: torch.Tensor, op: str, finish: Callable[[torch.Tensor], Result]
