@@ -60,7 +60,7 @@ def container():
 
 def test_a_switch_gets_bare_ports_in_order(container):
     done = container(
-        f"{MODULE} switch --ports 2 > said & pid=$!; "
+        f"{MODULE} switch --ports 2 >/dev/null & pid=$!; "
         "while kill -0 $pid && ! ip link show port2 >&2; do sleep 0.1; done; "
         "ip -json address; kill $pid; wait $pid; echo stopped >&2"
     )

@@ -180,8 +180,8 @@ def best_shape(
     """(place in SHAPES, bits a coordinate) of the index that costs least.
 
     What an index costs besides its bits, in bits a coordinate: ``bits_a_level`` for a level beyond the first,
-    as a round trip is worth so many; ``bits_a_bit`` for each bit, if it has levels, and ``bits_if_flat`` if it
-    has none, for the time they take to make and to read.
+    as a round trip is worth so many; for the time to make and read it, ``bits_a_bit`` for each bit if it has
+    levels, and ``bits_if_flat`` if it has none.
     """
 
     def cost(place: int) -> float:

@@ -54,9 +54,9 @@ RANK_STAGES = {
     "udp.send": "socket send", "udp.receive": "socket receive",
 }  # fmt: skip
 SWITCH_STAGES = {
-    "udp._receive_slots": "socket receive", "udp.receive": "frames in",
+    "udp_messages.receive": "socket receive", "udp.receive": "frames in",
     "switch.process_batch": "P4 program",
-    "dataplane._dispatch": "frames out", "udp._deliver": "socket send",
+    "dataplane._dispatch": "frames out", "udp_messages.send": "socket send", "udp._deliver": "socket send",
 }  # fmt: skip
 REST, WAITING = "rest", "waiting"
 CALL = "_measure"  # what is in the stack of a rank while it makes a call that counts
@@ -191,9 +191,8 @@ def draw(path: Path, bars: Sequence[Bar]) -> None:
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    stages = list(dict.fromkeys([*RANK_STAGES.values(), *SWITCH_STAGES.values(), REST, WAITING]))
+    stages = list(dict.fromkeys([*RANK_STAGES.values(), *SWITCH_STAGES.values(), REST]))
     colours: dict[str, Any] = {stage: colormaps["tab20"](number) for number, stage in enumerate(stages)}
-    colours |= {REST: "grey", WAITING: "#eeeeee"}
     figure = Figure(figsize=(10, 2 + BAR_INCHES * len(bars)), layout="constrained")
     axes = figure.subplots()
     ends = np.zeros(len(bars))
@@ -202,9 +201,13 @@ def draw(path: Path, bars: Sequence[Bar]) -> None:
         if widths.any():
             axes.barh(range(len(bars)), widths, 0.7, ends, label=stage, color=colours[stage])
         ends += widths
+    for place, (end, bar) in enumerate(zip(ends, bars, strict=True)):
+        # a number, as on a busy machine waiting would dwarf the rest
+        axes.annotate(f" + {bar.stages.get(WAITING, 0.0):.0f} ms waiting", (end, place), va="center")
+    axes.margins(x=0.2)
     axes.set_yticks(range(len(bars)), [f"{bar.case}\n{bar.process}" for bar in bars])
     axes.invert_yaxis()
-    axes.set_xlabel("ms of a call: CPU time by stage, then waiting")
+    axes.set_xlabel("CPU time of a call by stage, ms")
     figure.legend(loc="outside lower center", ncols=5)
     try:
         figure.savefig(path, format="svg", metadata={"Date": None})
