@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from switchreduce import SparseArray
 from switchreduce.errors import NonFiniteError, UsageError
 from switchreduce.worker.codec import BLOCK
-from switchreduce.worker.sparse import SparseArray, SparseStream
+from switchreduce.worker.sparse import SparseStream
 from switchreduce.worker.stream import Result, Stream
 from tests.cluster import raise_errors, run_ranks, running_cluster
 
