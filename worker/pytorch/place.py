@@ -13,6 +13,8 @@ from switchreduce import defaults
 from switchreduce.errors import UsageError
 from switchreduce.worker.calls import CODECS, NONFINITE
 
+JOIN_TIMEOUT = 60.0  # seconds; ranks load torch, and compile the first time, not all equally fast
+
 
 @dataclass(frozen=True)
 class Options:
@@ -34,7 +36,7 @@ class Options:
     nonfinite: str = "propagate"
     minimise: str = "time"
     slots: int = 0
-    join_timeout: float = defaults.JOIN_TIMEOUT
+    join_timeout: float = JOIN_TIMEOUT
     timeout: float | None = None
 
     def __post_init__(self) -> None:

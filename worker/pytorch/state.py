@@ -11,13 +11,12 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 import torch.distributed as dist
 
-from switchreduce import defaults
 from switchreduce.worker.calls import Arrays, arrays_of
 from switchreduce.worker.codec import warm_up_exact
 from switchreduce.worker.communicator import CallReport, Communicator
 from switchreduce.worker.pytorch.engine import Engine
 from switchreduce.worker.pytorch.futures import torch_future
-from switchreduce.worker.pytorch.place import Options, job_name, number_from
+from switchreduce.worker.pytorch.place import JOIN_TIMEOUT, Options, job_name, number_from
 from switchreduce.worker.pytorch.tensors import Staged, StagedSparse
 
 TIMEOUT = 1800.0  # seconds; torch's own default for a process group
@@ -56,7 +55,7 @@ def connect(
     nonfinite: str = "propagate",
     minimise: str = "time",
     slots: int = 0,
-    join_timeout: float = defaults.JOIN_TIMEOUT,
+    join_timeout: float = JOIN_TIMEOUT,
     timeout: float | None = None,
 ) -> State:
     """Join a job and wait for all ranks; what is not given comes from torchrun's environment.
