@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from switchreduce.compile_cache import give_numba_a_place
 
 if TYPE_CHECKING:
     from switchreduce.worker.communicator import CallReport, Communicator
+    from switchreduce.worker.sparse import SparseArray
 
 give_numba_a_place()
 
@@ -24,7 +26,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 __version__ = "0.1.0"
 
-__all__ = ["CallReport", "Communicator", "__version__"]
+__all__ = ["CallReport", "Communicator", "SparseArray", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,4 +36,10 @@ def __getattr__(name: str) -> Any:
         from switchreduce.worker import communicator
 
         return getattr(communicator, name)
+    if name == "SparseArray":
+        from switchreduce.worker import sparse
+
+        return sparse.SparseArray
+    if name == "torch":  # the module of this package, which needs PyTorch
+        return importlib.import_module("switchreduce.torch")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

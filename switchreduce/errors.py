@@ -13,6 +13,10 @@ class UsageError(SwitchReduceError):
     """An argument, file or setting is not usable as given."""
 
 
+class MissingPackageError(UsageError, ImportError):
+    """An optional package is needed here and not installed; the message says how to get it."""
+
+
 class NonFiniteError(SwitchReduceError, ValueError):
     """A gradient holds NaN or infinity; the message names rank and index."""
 

@@ -24,6 +24,7 @@ from switchreduce.worker.codec import (
     Workspace,
 )
 from switchreduce.worker.pipeline import Block, allocate
+from switchreduce.worker.sparse import SparseStream
 from switchreduce.worker.stream import Marks, Result, Stream
 from switchreduce.worker.transport.engine import Op, Segment, SlotEngine
 
@@ -59,7 +60,7 @@ class PieceSender:
     """
 
     engine: SlotEngine
-    stream: Stream
+    stream: Stream | SparseStream
     op: codec.Op
     workspace: Workspace
     overflow: int = -1
@@ -166,7 +167,8 @@ class PieceSender:
 
     def empty(self, piece: Piece) -> None:
         """Nothing needs to be sent for zeros."""
-        self.results.append(Result(piece.start, piece.stop, self.stream.dtype, lambda out: out.fill(0)))
+        zeros = Result(piece.start, piece.stop, self.stream.dtype, lambda out: out.fill(0), is_empty=True)
+        self.results.append(zeros)
 
     def nonfinite(self, piece: Piece, marks: Marks) -> Block:
         """What is NaN or infinite on some rank: two indexes behind each other, of what is +inf or NaN and of

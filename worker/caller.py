@@ -6,8 +6,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from switchreduce.errors import NonFiniteError, UsageError
 from switchreduce.worker.agreement import Disagreement, Offer, Refused, refuse
 from switchreduce.worker.blocks import PieceSender
@@ -16,6 +14,7 @@ from switchreduce.worker.codec import Scan, Workspace
 from switchreduce.worker.collective import Call, Foresight, Outcome
 from switchreduce.worker.pipeline import Steps
 from switchreduce.worker.planner import Planner
+from switchreduce.worker.sparse import SparseArray, SparseStream
 from switchreduce.worker.stream import NO_MARKS, Marks, Stream, set_aside_nonfinite
 from switchreduce.worker.transport.engine import Segment, SlotEngine
 
@@ -25,8 +24,8 @@ class Prepared:
     """A call that nothing on this rank alone can make fail any more."""
 
     spec: CallSpec
-    arrays: list[np.ndarray]
-    stream: Stream
+    arrays: list[Any]  # as the caller gave them
+    stream: Stream | SparseStream
     offer: Offer
     marks: Marks
 
@@ -50,11 +49,10 @@ class Caller:
         arrays = arrays_of(x)
         marks = NO_MARKS
         try:
-            stream = Stream(arrays)
+            stream = stream_of(arrays)
             scan = self._scan(spec, stream)
             if scan.first_nonfinite >= 0 and spec.nonfinite == "propagate":
-                finite, marks = set_aside_nonfinite(arrays)
-                stream = Stream(finite)
+                stream, marks = finite_stream_of(arrays)
                 scan = self._scan(spec, stream)
         except MemoryError:
             size = sum(array.nbytes for array in arrays)
@@ -70,7 +68,7 @@ class Caller:
         offer = Offer(scan.keys, way, nonzeros, nonfinite=marks is not NO_MARKS)
         return Prepared(spec, arrays, stream, offer, marks)
 
-    def _scan(self, spec: CallSpec, stream: Stream) -> Scan:
+    def _scan(self, spec: CallSpec, stream: Stream | SparseStream) -> Scan:
         is_exact = spec.codec == "exact" and stream.dtype.kind != "i"
         return stream.scan_exact(self._world_size) if is_exact else stream.scan()
 
@@ -106,3 +104,17 @@ class Caller:
         lanes = packets * self._engine.lanes
         size = call.stream.size
         self._planner.learn(call.spec, outcome.agreed, outcome.union, size, network_seconds, lanes)
+
+
+def stream_of(arrays: list[Any]) -> Stream | SparseStream:
+    """The arrays of a call, or the sparse one, as one run of coordinates."""
+    return SparseStream(arrays[0]) if isinstance(arrays[0], SparseArray) else Stream(arrays)
+
+
+def finite_stream_of(arrays: list[Any]) -> tuple[Stream | SparseStream, Marks]:
+    """(the same of a copy with 0 where it is not finite, where that was)."""
+    if isinstance(arrays[0], SparseArray):
+        sparse, marks = arrays[0].set_aside_nonfinite()
+        return SparseStream(sparse), marks
+    finite, marks = set_aside_nonfinite(arrays)
+    return Stream(finite), marks

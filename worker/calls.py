@@ -10,13 +10,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from switchreduce.errors import SwitchReduceError, UsageError
+from switchreduce.worker.sparse import SparseArray
 from switchreduce.worker.stream import DTYPES
 
 OPS = ("sum", "mean")
 NONFINITE = ("raise", "propagate")
 CODECS = ("auto", "packed", "sketch", "exact", "dense")
 
-Arrays: TypeAlias = "np.ndarray | Sequence[np.ndarray]"
+Arrays: TypeAlias = "np.ndarray | Sequence[np.ndarray] | SparseArray"
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ def arrays_of(x: Arrays) -> list[Any]:
 
 def describe_call(number: int, arrays: list[Any], op: str, codec: str, nonfinite: str = "raise") -> CallSpec:
     """What the ranks compare, for anything that a caller may pass."""
-    names = {str(a.dtype) if isinstance(a, np.ndarray) else type(a).__name__ for a in arrays}
-    shapes = tuple(a.shape if isinstance(a, np.ndarray) else () for a in arrays)
+    kinds = (np.ndarray, SparseArray)
+    names = {str(a.dtype) if isinstance(a, kinds) else type(a).__name__ for a in arrays}
+    shapes = tuple(a.shape if isinstance(a, kinds) else () for a in arrays)
     return CallSpec(number, " and ".join(sorted(names)), shapes, op, codec, nonfinite, flushes_subnormals())
 
 
@@ -73,7 +75,7 @@ def flushes_subnormals() -> bool:
 
 def check_arguments(x: Any, spec: CallSpec) -> SwitchReduceError | None:
     """What is wrong with a call's arguments, or None."""
-    arrays = arrays_of(x)
+    arrays = [x.values] if isinstance(x, SparseArray) else arrays_of(x)
     for array in arrays:
         if not isinstance(array, np.ndarray):
             what = type(x).__name__ if array is x else f"{type(x).__name__} of {type(array).__name__}"
@@ -91,6 +93,8 @@ def check_arguments(x: Any, spec: CallSpec) -> SwitchReduceError | None:
     ):
         if not isinstance(value, str) or value not in known:
             return UsageError(f"{name} {value!r} is unknown: choose from {', '.join(known)}")
+    if isinstance(x, SparseArray) and (problem := x.problem()) is not None:
+        return problem
     if spec.op == "mean" and arrays[0].dtype.kind == "i":
         return UsageError("the mean of integers is not an integer: use op='sum' or a float array")
     return None

@@ -32,6 +32,7 @@ from switchreduce.worker.blocks import Piece, PieceSender
 from switchreduce.worker.calls import CallSpec
 from switchreduce.worker.codec import BlockScale, ExactScale
 from switchreduce.worker.pipeline import Block, Steps, chunks_for, run_blocks
+from switchreduce.worker.sparse import SparseStream
 from switchreduce.worker.stream import Marks, Stream
 from switchreduce.worker.transport.engine import Segment, SlotEngine
 
@@ -95,7 +96,7 @@ class Call:
     engine: SlotEngine
     spec: CallSpec
     world_size: int
-    stream: Stream
+    stream: Stream | SparseStream
     sender: PieceSender
     foreseen: Outcome | None = None
 

@@ -68,19 +68,22 @@ class Communicator:
         world_size: int,
         slots: int = 0,
         timeout: float = defaults.JOIN_TIMEOUT,
+        stall_timeout: float | None = None,
         minimise: str = "time",
     ) -> Communicator:
         """Join `job` through the controller at ``HOST:PORT`` and wait for all `world_size` ranks.
 
         `slots` is the number of switch slots wanted (0: the controller's default). `timeout`, in seconds,
-        bounds the wait for the controller, for the ranks and, later, for any progress of a call. Calls are
-        made the fastest way by what earlier ones measured; with `minimise="bytes"`, which all ranks should
-        give then, the smallest.
+        bounds the wait for the controller, for the ranks and, later, for any progress of a call; the last,
+        `stall_timeout` bounds instead where it is given. Calls are made the fastest way by what earlier ones
+        measured; with `minimise="bytes"`, which all ranks should give then, the smallest.
 
         Raises UsageError, ControllerError, MismatchError (world sizes differ), RankLostError (a rank did not
         come) or SwitchError (no way through the switch).
         """
+        stall_timeout = timeout if stall_timeout is None else stall_timeout
         check_place(controller, job, rank, world_size, slots, timeout)
+        check_timeout(stall_timeout)
         if minimise not in MINIMISE:
             raise UsageError(f"minimise {minimise!r} is unknown: choose from {', '.join(MINIMISE)}")
         # before others count on this rank: compiling takes seconds, and loading what was compiled can keep a
@@ -90,7 +93,7 @@ class Communicator:
             controller, job=job, rank=rank, world_size=world_size, slots=slots, timeout=timeout
         )
         try:
-            return cls(membership, rank, world_size, timeout, minimise)
+            return cls(membership, rank, world_size, stall_timeout, minimise)
         except BaseException:
             membership.close()
             raise
@@ -160,7 +163,8 @@ class Communicator:
         """Replace `x` by its sum or mean over all ranks, in place.
 
         `x` is an array of float32, float64, int32, float16 or bfloat16 (ml_dtypes'), of any shape, or a list
-        of arrays of one dtype, which travel as one stream.
+        of arrays of one dtype, which travel as one stream; or a SparseArray, which then holds the result's
+        rows, and costs what rows cost.
 
         `codec` is how values travel: "packed" (those that are not zero on some rank, in order), "sketch" (the
         same in a Count Sketch that always decodes, a sixth larger), "dense" (all), or "auto", which picks
@@ -313,6 +317,11 @@ def check_place(controller: str, job: str, rank: int, world_size: int, slots: in
         raise UsageError(f"world size {world_size} is too large: a job has 1 to {constants.MAX_RANKS} ranks")
     if not 0 <= slots <= constants.SLOTS:
         raise UsageError(f"{slots} slots cannot be had: ask for 1 to {constants.SLOTS}, or 0 for the default")
+    check_timeout(timeout)
+
+
+def check_timeout(timeout: float) -> None:
+    """Raise UsageError for what no clock waits for."""
     if not 0 < timeout <= MAX_TIMEOUT:
         raise UsageError(f"timeout {timeout} is not a time in seconds above 0 and up to {MAX_TIMEOUT:,}")
 

@@ -14,6 +14,7 @@ from switchreduce.worker import codec
 from switchreduce.worker.agreement import Agreed, Way
 from switchreduce.worker.calls import CallSpec
 from switchreduce.worker.codec import SHAPES, Occupancy
+from switchreduce.worker.sparse import SparseStream
 from switchreduce.worker.stream import Stream
 
 # Nanoseconds of the codec, one thread (`switchreduce bench codec` prints them for this machine).
@@ -45,7 +46,7 @@ class Planner:
     seconds_a_lane: float = INITIAL_LANE_NS * 1e-9
     _copies: OrderedDict[tuple[object, ...], float] = field(default_factory=OrderedDict)
 
-    def vote(self, spec: CallSpec, stream: Stream, round_trip: float) -> tuple[Way, int]:
+    def vote(self, spec: CallSpec, stream: Stream | SparseStream, round_trip: float) -> tuple[Way, int]:
         """(the way this rank would make the call, its number of non-zeros as estimated).
 
         ``round_trip`` in seconds, 0.0 while unknown.

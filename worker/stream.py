@@ -20,12 +20,16 @@ DTYPES = (*(dtype.name for dtype in codec.DTYPES), *_HALVES)
 
 @dataclass(frozen=True)
 class Result:
-    """What coordinates [start, stop) come to: ``write`` writes it to an array of ``dtype``."""
+    """What coordinates [start, stop) come to: ``write`` writes it to an array of ``dtype``.
+
+    ``is_empty``: nothing but zeros, as is known without looking.
+    """
 
     start: int
     stop: int
     dtype: np.dtype
     write: Callable[[np.ndarray], None]
+    is_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Stream:
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self.dtype = arrays[0].dtype
-        self.wide = np.dtype(np.float64) if self.dtype.name in _HALVES else self.dtype
+        self.wide = wide_dtype(self.dtype)
         self._shapes = [array.shape for array in arrays]
         self._pieces = [
             np.require(np.asarray(array), requirements=["C", "A"]).reshape(-1) for array in arrays
@@ -165,6 +169,11 @@ def set_aside_nonfinite(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray],
         finite.append(np.where(nan | infinite, array.dtype.type(0), array))
         offset += array.size
     return finite, Marks(np.concatenate(up), np.concatenate(down))
+
+
+def wide_dtype(dtype: np.dtype) -> np.dtype:
+    """The codec's dtype for arrays of one of DTYPES."""
+    return np.dtype(np.float64) if dtype.name in _HALVES else dtype
 
 
 def widen(half: np.ndarray) -> np.ndarray:
