@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     codecs = parse_codecs(options.codec)
     if not 0 <= options.loss < 1:
-        raise UsageError(f"--loss {options.loss}: a share from 0 to below 1")
+        raise UsageError(f"--loss {options.loss}: a share from 0 to below 1 (0.01: 1 %)")
     if options.seed < 0:
         raise UsageError(f"--seed {options.seed}: a whole number from 0")
     arrays = load_inputs(options.input, options.workers)

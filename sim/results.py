@@ -17,7 +17,7 @@ class Row:
     codec: str
     exact: bool
     bytes_sent: float
-    ratio: float  # dense float32 bytes over bytes_sent
+    ratio: float  # an array's bytes over bytes_sent
     seconds: float  # of the slowest worker
     retransmits: int  # of all workers
     max_error: float  # largest |result - float64 sum|
@@ -44,7 +44,7 @@ def check(
     truth = np.sum([array.astype(np.float64) for array in flat], axis=0)
     if op == "mean":
         truth /= len(flat)
-    dense_bytes = arrays[0].size * 4
+    dense_bytes = arrays[0].nbytes
     rows = []
     for codec in codecs:
         expected = _expect(codec, flat, op)
@@ -110,12 +110,12 @@ def print_table(rows: list[Row], arrays: list[np.ndarray], setting: str) -> None
         f"{len(arrays)} workers, {arrays[0].size:,} {arrays[0].dtype} each, {nonzero:.1%} non-zero; {setting}"
     )
     print(
-        f"{'codec':8} {'bytes/worker':>13} {'dense float32':>13} {'ratio':>7} {'seconds':>8} "
+        f"{'codec':8} {'bytes/worker':>13} {'uncompressed':>13} {'ratio':>7} {'seconds':>8} "
         f"{'retransmits':>11} {'max error':>10} {'allowed':>10}  exact"
     )
     for row in rows:
         print(
-            f"{row.codec:8} {row.bytes_sent:>13,.0f} {arrays[0].size * 4:>13,} {row.ratio:>6.2f}x "
+            f"{row.codec:8} {row.bytes_sent:>13,.0f} {arrays[0].nbytes:>13,} {row.ratio:>6.2f}x "
             f"{row.seconds:>8.3f} {row.retransmits:>11,} {row.max_error:>10.2e} {row.error_bound:>10.2e}  "
             f"{'yes' if row.exact else 'NO'}"
         )

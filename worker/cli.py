@@ -121,8 +121,8 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None and not options.output.parent.is_dir():
         raise UsageError(f"--output {options.output}: there is no folder {options.output.parent}")
     rows: list[dict[str, object]] = []
-    if "exact" in codecs:
-        warm_up_exact()  # before others count on this rank
+    if "exact" in codecs and array.dtype.kind == "f":
+        warm_up_exact(array.dtype)  # before others count on this rank
     with patience(
         f"rank {options.rank} of job {options.job} waits for {options.controller} and the other ranks"
     ):

@@ -1,5 +1,7 @@
 """Compile every kernel of the codec ahead of time."""
 
+from typing import Any
+
 import numpy as np
 
 from switchreduce.worker.codec.arrays import DTYPES, Workspace
@@ -41,11 +43,11 @@ def warm_up() -> None:
         encode_values(x, scale, np.empty(x.size, np.uint32))
 
 
-def warm_up_exact() -> None:
-    """The same for the exact codec and float32, which few jobs use: about as long again."""
-    x = np.zeros(64, np.float32)
+def warm_up_exact(dtype: Any = np.float32) -> None:
+    """The same for the exact codec and one float dtype, which few jobs use: some seconds."""
+    x = np.zeros(64, dtype)
     x[3] = 1
-    for low in (1.0, 1e-30):  # one digit, and many with an index of their own
+    for low in (1.0, 1e-7):  # one digit, and several with an index of their own
         x[5] = low
         scale = ExactScale.from_keys(x.dtype, scan_exact(x, 3).keys[:, 0], 3)
         block = list_values(x)
