@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,8 @@ def test_options_come_from_the_environment_where_none_are_given():
 
 WITHOUT_TORCH = """
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 sys.modules["torch"] = None
 import switchreduce
 try:
@@ -75,3 +79,20 @@ except ImportError as error:
 def test_without_torch_the_message_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=60)
     assert done.stdout == "switchreduce.torch needs PyTorch: pip install 'switchreduce[torch]'\n", done.stderr
+
+
+def test_a_group_that_starts_again_is_another_job(monkeypatch):
+    """Also where rank 1 is first and the store still has what the start before left."""
+    torch_distributed = pytest.importorskip("torch.distributed")
+    from switchreduce.worker.pytorch.backend import common_job
+
+    store = torch_distributed.HashStore()
+    names = []
+    for restart in ("0", "0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restart)
+        with ThreadPoolExecutor(2) as pool:
+            late = pool.submit(common_job, store, "group", 1, 2)
+            time.sleep(0.1)
+            names.append({common_job(store, "group", 0, 2), late.result(10)})
+    assert [len(pair) for pair in names] == [1, 1, 1]
+    assert len(set.union(*names)) == 3

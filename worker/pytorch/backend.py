@@ -8,6 +8,7 @@ reduces from the gathered bits, in the order of the ranks, so all get the same.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -61,11 +62,22 @@ def create(about: Any, options: Options | None) -> SwitchProcessGroup:
         raise UsageError(f"pg_options of {NAME} are switchreduce.torch.Options, not {type(options).__name__}")
     if options.timeout is None:
         options = replace(options, timeout=about.timeout.total_seconds())
-    # random, as a restarted run or another one may use the same name of a group
-    if about.group_rank == 0:
-        about.store.set("job", f"torch-{about.group_id or 'group'}-{uuid.uuid4().hex[:16]}")
-    job = about.store.get("job").decode()
+    job = common_job(about.store, about.group_id or "group", about.group_rank, about.group_size)
     return SwitchProcessGroup(State(options, job, about.group_rank, about.group_size), options)
+
+
+def common_job(store: Any, group: str, rank: int, size: int) -> str:
+    """A random name that rank 0 of a group tells the others.
+
+    torchrun keeps a store beyond a restart, so the key says which start it is: by the count of restarts, and
+    by how often all ranks have been here, for a group that is made again.
+    """
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    turn = (store.add(f"arrived-{restart}", 1) - 1) // size
+    key = f"job-{restart}-{turn}"
+    if rank == 0:
+        store.set(key, f"torch-{group}-{uuid.uuid4().hex[:16]}")
+    return store.get(key).decode()
 
 
 class SwitchWork(dist.Work):
