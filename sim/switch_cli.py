@@ -221,8 +221,8 @@ def _describe(udp: UdpDriver) -> str:
 
 def _ready_line(server: P4RuntimeServer, drivers: list[PortDriver]) -> str:
     """The line that tells a parent process that the switch takes calls and packets."""
-    places = [driver.place for driver in drivers]
-    return f"switch: P4Runtime on {server.address}, data on {', '.join(places) or 'no port (--udp or -i gives it some)'}"
+    places = ", ".join(driver.place for driver in drivers) or "no port (--udp or -i gives it some)"
+    return f"switch: P4Runtime on {server.address}, data on {places}"
 
 
 def _run_until_stopped(
