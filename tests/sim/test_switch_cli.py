@@ -18,7 +18,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from switchreduce.cli import main
 
 PROGRAMS = Path(__file__).parent / "p4runtime" / "programs"
-READY = re.compile(r"switch: P4Runtime on (\S+):(\d+), data on (?:udp (\S+):(\d+)|no port)\n")
+READY = re.compile(r"switch: P4Runtime on (\S+):(\d+), data on (?:udp (\S+):(\d+)|no port\b.*)\n")
 
 
 class SwitchProcess:
